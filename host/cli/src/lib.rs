@@ -4,6 +4,7 @@
 pub mod cmd;
 pub mod demo;
 pub mod init;
+mod question;
 mod recorded_run;
 mod start;
 

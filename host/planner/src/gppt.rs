@@ -5,9 +5,11 @@ use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{
-    BoardGic, Code, Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version,
+    BoardGic, Code, Finding, InterruptSpec, PayloadSpec, Placed, Span, System, VmSpec, gic_version,
 };
 
+use super::file::Content;
+use super::payload::Program;
 use super::{PlannedCpu, PlannedDoorbell, spis};
 
 /// Interrupt mode in the plan.
@@ -59,6 +61,8 @@ pub(super) struct Context<'a> {
     pub clash: Option<u32>,
 }
 
+/// `mrs x0, ICC_PMR_EL1`; the register it goes to is in bits 4 to 0.
+const MRS_ICC_PMR_EL1: u32 = 0xd538_4600;
 /// The label of what says which firmware the board has.
 const FIRMWARE: &str = "the board's firmware";
 
@@ -139,7 +143,7 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     ];
     for (reason, place, label) in reasons.into_iter().flatten() {
         let help = if label == FIRMWARE {
-            "say interrupts = \"gppt-pmr-trapped\", or firmware = \"none\" if the board has one Security state"
+            "say interrupts = \"gppt-pmr-trapped\", an exit for each access to the mask (docs/adr/0023-gppt-under-firmware.md), or firmware = \"none\" if the board has one Security state"
         } else {
             "say interrupts = \"vgic\": an exit for each interrupt"
         };
@@ -147,16 +151,25 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     }
 }
 
-/// Warns of an emulated board without the firmware whose events are to get the VM's CPU back. No error: EL2 asks the
+/// Warns of a board without the firmware whose events are to get the VM's CPU back. No error: EL2 asks the
 /// firmware that is there, and another one may be when the image is started.
 pub(super) fn check_events(
-    spec: &VmSpec,
-    (has_firmware, board): (bool, Option<Span>),
+    (spec, system): (&VmSpec, &System),
+    board: &Board,
     findings: &mut Vec<Finding>,
 ) {
-    if has_firmware || spec.interrupts.reclaim != Reclaim::Sdei {
+    let mode = spec.interrupts.gppt(board.gic());
+    let asks = spec.interrupts.reclaim == Reclaim::Sdei && mode.is_some_and(Mode::has_events);
+    if board.has_events() != Some(false) || !asks {
         return;
     }
+    let place = system.board.as_ref().map(|board| board.firmware_place());
+    let help = match board.emulated {
+        Some(_) => "add firmware = \"tf-a\" to [board], or leave `reclaim` out",
+        None => {
+            "say firmware = \"tf-a\" in [board] if the board's firmware has them, else leave `reclaim` out"
+        }
+    };
     if let Some(span) = &spec.interrupts.reclaim_stated {
         findings.push(
             Finding::new(
@@ -170,10 +183,50 @@ pub(super) fn check_events(
                 span.clone(),
                 "by events of the firmware, and this board has none",
             )
-            .also(board, "this board")
-            .help("add firmware = \"tf-a\" to [board], or leave `reclaim` out"),
+            .also(place, "this board")
+            .help(help),
         );
     }
+}
+
+/// Warns of a program that reads its priority mask in a mode in which that masks nothing, if nobody has chosen the mode.
+/// Programs that mask by it look what it was, as FreeRTOS does; those that open it once do not.
+pub(super) fn check_mask(
+    (spec, board): (&VmSpec, &Board),
+    program: &Program,
+    findings: &mut Vec<Finding>,
+) {
+    let mode = spec.interrupts.gppt(board.gic());
+    let masks_nothing = matches!(mode, Some(Mode::Recoverable | Mode::Revocable));
+    let PayloadSpec::Program { image, .. } = &spec.payload else {
+        return;
+    };
+    if !masks_nothing || spec.interrupts.stated.is_some() {
+        return;
+    }
+    if let Some(place) = program.pieces.iter().find_map(reads_mask) {
+        let name = &spec.name.value;
+        findings.push(
+            Finding::new(
+                Code::InterruptsMask,
+                format!("the priority mask of `{name}` would mask nothing"),
+            )
+            .at(
+                image.span.clone(),
+                format!("it reads ICC_PMR_EL1 at {place:#x}, as programs do that mask by it"),
+            )
+            .also(Some(spec.name.span.clone()), "hard-realtime, which takes `gppt`")
+            .help("if it masks interrupts so (FreeRTOS ports do), say interrupts = \"gppt-pmr-trapped\"; if it does not, interrupts = \"gppt\""),
+        );
+    }
+}
+
+/// Address of the first `mrs` of ICC_PMR_EL1 in a piece of a program.
+fn reads_mask((start, content): &(u64, Content)) -> Option<u64> {
+    let (words, _) = content.as_chunks::<4>();
+    let is_read = |word: &[u8; 4]| u32::from_le_bytes(*word) & !0x1f == MRS_ICC_PMR_EL1;
+    let at = words.iter().position(is_read)?;
+    Some(start + 4 * at as u64)
 }
 
 /// Whether the VM sends SGIs that EL2 does not see.

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::PAGE;
 use bulkhead_core::gppt::Mode;
 
-use bulkhead_model::board::{Board, Firmware, PassthroughDevice};
+use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{
     self, Code, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
 };
@@ -169,7 +169,10 @@ pub(super) fn arrange(
     let absent = matches!(contents, Contents::Absent) || images.iter().any(|image| image.absent);
     let start = match contents {
         Contents::Linux { kernel, initrd } => linux(ram, kernel, initrd, dtb, findings),
-        Contents::Program(elf) => program((spec, ram), elf, dtb, findings)?,
+        Contents::Program(elf) => {
+            gppt::check_mask((spec, board), &elf, findings);
+            program((spec, ram), elf, dtb, findings)?
+        }
         Contents::Absent => nothing_yet(ram, dtb, findings),
     };
     if !fits((spec, ram), start.end, findings) {
@@ -254,12 +257,7 @@ fn intids(
         clash,
     };
     gppt::check(spec, known, findings);
-    // A board described by a device tree alone does not state its firmware.
-    let emulated = board.emulated.as_ref();
-    let sdei = Firmware::TrustedFirmware { sdei: true };
-    let has_firmware = emulated.is_none_or(|it| it.firmware == sdei);
-    let place = system.board.as_ref().map(|board| board.firmware_place());
-    gppt::check_events(spec, (has_firmware, place), findings);
+    gppt::check_events((spec, system), board, findings);
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(PassthroughDevice, Vec<u32>)> = devices
         .into_iter()

@@ -1,19 +1,18 @@
 //! `bulkhead board`: which boards there are, what they have, and how another one comes in.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+mod import;
+
+use std::path::Path;
 
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
 
-use bulkhead_model::board::{self, Kind, Named};
+use bulkhead_model::board::{self, Firmware, Kind, Named};
 use bulkhead_model::describe::nearest;
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_model::survey::Survey;
 use bulkhead_runner::columns::{Column, Columns};
-use bulkhead_runner::temp_files;
 use bulkhead_runner::{emulated, fetch};
 
 /// List boards, show what one has, or import one from its device tree
@@ -23,7 +22,9 @@ use bulkhead_runner::{emulated, fetch};
   bulkhead board show qemu-virt
   bulkhead board show /sys/firmware/fdt --all         # a tree in a file, not imported
   bulkhead board import zcu102.dtb --name zcu102      # then: [board] name = \"zcu102\"
-  bulkhead board import debian:broadcom/bcm2711-rpi-4-b
+  bulkhead board import debian:broadcom/bcm2711-rpi-4-b --firmware tf-a-no-sdei
+
+What the tree does not tell of the firmware `import` asks on a terminal; without one it takes what most boards have, and says so.
 
 A board is found by name in boards/ beside the description, in a folder above it, or in Bulkhead's own.
 debian:VENDOR/NAME is a tree of Debian's kernel package, which is fetched if need be.")]
@@ -39,7 +40,7 @@ enum Verb {
     /// What a board has: CPUs, caches, memory, GIC, timers, UARTs, SMMUs, devices for VMs
     Show(Show),
     /// Make a board usable by name, and show what it has
-    Import(Import),
+    Import(import::Import),
 }
 
 #[derive(clap::Args)]
@@ -61,35 +62,14 @@ struct Show {
     json: bool,
 }
 
-#[derive(clap::Args)]
-struct Import {
-    /// A .dtb file, or debian:VENDOR/NAME
-    tree: String,
-    /// Name of the board; else that of the file
-    #[arg(long)]
-    name: Option<String>,
-    /// Folder of boards
-    #[arg(long, value_name = "FOLDER", default_value = "boards")]
-    to: PathBuf,
-    /// Replace the board that has this name there
-    #[arg(long)]
-    force: bool,
-    /// Print what it has as JSON
-    #[arg(long)]
-    json: bool,
-}
-
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
     let done = match args.verb {
-        Verb::List(args) => list(&args),
-        Verb::Show(args) => show(&args),
-        Verb::Import(args) => import(&args),
+        Verb::List(args) => list(&args).map(|()| Outcome::Done),
+        Verb::Show(args) => show(&args).map(|()| Outcome::Done),
+        Verb::Import(args) => import::run(&args),
     };
-    match done {
-        Ok(()) => Outcome::Done,
-        Err(failure) => failure.report(),
-    }
+    done.unwrap_or_else(Failure::report)
 }
 
 /// Output of `list --json`.
@@ -206,8 +186,12 @@ fn show(args: &Show) -> Result<(), Failure> {
     } else {
         bytes(&args.board)?
     };
-    let survey = match (named, given) {
-        (Some(board), _) => survey_of(&board)?,
+    let stated = match &named {
+        Some(board) => board.firmware()?.map(|it| (it, board.file.as_path())),
+        None => None,
+    };
+    let survey = match (&named, given) {
+        (Some(board), _) => survey_of(board)?,
         (None, Some(bytes)) => survey(bytes, &args.board)?,
         (None, None) => {
             let boards = board::all(here);
@@ -223,151 +207,37 @@ fn show(args: &Show) -> Result<(), Failure> {
             ));
         }
     };
-    say(&survey, args.all, args.json);
+    say(&survey, stated, (args.all, args.json));
     Ok(())
 }
 
-fn say(survey: &Survey, whole: bool, json: bool) {
+/// Output of `show --json` and `import --json`.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    survey: &'a Survey,
+    /// What its `board.toml` says of the firmware.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    firmware_stated: Option<Firmware>,
+}
+
+/// Shows what a board has; `stated`: what its `board.toml` says of the firmware.
+fn say(survey: &Survey, stated: Option<(Firmware, &Path)>, (whole, json): (bool, bool)) {
     if json {
-        println!("{:#}", json!(survey));
-    } else {
-        print!("{}", survey.text(whole));
-    }
-}
-
-/// A name made of that of a file: what no name may have becomes `-`.
-fn name_of(source: &str) -> String {
-    let last = source.rsplit(['/', ':']).next().unwrap_or_default();
-    let stem = last.strip_suffix(".dtb").unwrap_or(last);
-    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    stem.chars().map(letter).collect()
-}
-
-fn import(args: &Import) -> Result<(), Failure> {
-    let bytes = match bytes(&args.tree)? {
-        Some(bytes) => bytes,
-        None => board::read_file(Path::new(&args.tree))?,
-    };
-    let survey = survey(bytes.clone(), &args.tree)?;
-    let name = args.name.clone().unwrap_or_else(|| name_of(&args.tree));
-    if !board::is_name(&name) {
-        return Err(Failure::input(
-            format!("`{name}` cannot be the name of a board"),
-            "1 to 64 of the characters a-z A-Z 0-9 -",
-            "give another one with --name",
-        ));
-    }
-    let folder = args.to.join(&name);
-    write(&folder, args, &name, &bytes)?;
-    say(&survey, false, args.json);
-    // What a program reads stays alone on standard output.
-    let place = folder.display();
-    eprintln!(
-        "\n{name}: imported into {place}; a description names it by [board] name = \"{name}\""
-    );
-    if !survey.obstacles.is_empty() {
-        eprintln!(
-            "{name}: Bulkhead cannot run on it yet, for the reasons above; `check` and `plan` will refuse it"
-        );
-    }
-    Ok(())
-}
-
-/// Writes the folder of a board: both files, or nothing.
-fn write(folder: &Path, args: &Import, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-    if folder.exists() && !(args.force && folder.join("board.dtb").is_file()) {
-        let help = if folder.join("board.dtb").is_file() {
-            "give another --name, or --force to replace it"
-        } else {
-            "it is not an imported one, and is not replaced; give another --name"
+        let firmware_stated = stated.map(|(firmware, _)| firmware);
+        let shown = Shown {
+            survey,
+            firmware_stated,
         };
-        let what = format!("there is a board `{name}` already");
-        return Err(Failure::input(what, folder.display(), help));
+        println!("{:#}", json!(shown));
+        return;
     }
-    if board::find(name, Path::new("."))
-        .is_some_and(|own| own.kind().is_ok_and(|kind| kind == Kind::Emulated))
-    {
-        let what = format!("`{name}` is one of Bulkhead's own boards");
-        return Err(Failure::input(what, "", "give another --name"));
-    }
-    let failed = |why: std::io::Error| {
-        let what = format!("cannot write the board into {}", folder.display());
-        Failure::environment(what, why, "choose another folder with --to")
-    };
-    fs::create_dir_all(&args.to).map_err(failed)?;
-    let partial = temp_files::folder_in(&args.to).map_err(failed)?;
-    let about = format!(
-        "# Imported by `bulkhead board import {}`.\ndtb = \"board.dtb\"\n",
-        args.tree.replace(|c: char| c.is_control(), "?")
-    );
-    fs::write(partial.value.path().join("board.dtb"), bytes).map_err(failed)?;
-    fs::write(partial.value.path().join("board.toml"), about).map_err(failed)?;
-    // A temporary folder is its owner's alone; a board may be read by others.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(partial.value.path(), open).map_err(failed)?;
-    if args.force {
-        match fs::remove_dir_all(folder) {
-            Err(why) if why.kind() != ErrorKind::NotFound => return Err(failed(why)),
-            _ => {}
-        }
-    }
-    fs::rename(partial.value.path(), folder).map_err(failed)?;
-    // It has moved: there is nothing left to delete.
-    let _moved: PathBuf = partial.value.keep();
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn args(to: &Path, force: bool) -> Import {
-        Import {
-            tree: "tests/fixtures/virt.dtb".to_owned(),
-            name: Some("mine".to_owned()),
-            to: to.to_owned(),
-            force,
-            json: true,
-        }
-    }
-
-    #[test]
-    fn an_imported_board_is_found_and_not_replaced_by_accident() {
-        let top = tempfile::tempdir().expect("folder");
-        let boards = top.path().join("boards");
-        import(&args(&boards, false)).expect("imported");
-        let found = board::find("mine", top.path()).expect("found");
-        assert_eq!(found.kind().expect("sound"), Kind::Imported);
-        assert_eq!(
-            found.bytes(&emulated::device_tree).expect("there"),
-            fs::read("tests/fixtures/virt.dtb").expect("fixture")
+    print!("{}", survey.text(whole));
+    if let Some((firmware, file)) = stated {
+        let word = firmware.word();
+        println!(
+            "Its firmware = \"{word}\" ({}), unless [board] says otherwise.",
+            file.display()
         );
-        let again = import(&args(&boards, false)).expect_err("it is there");
-        assert!(again.advice.contains("--force"), "{again}");
-        import(&args(&boards, true)).expect("replaced");
-        // Nothing half-written is left beside it.
-        assert_eq!(fs::read_dir(&boards).expect("folder").count(), 1);
-    }
-
-    #[test]
-    fn a_folder_that_import_did_not_make_is_never_replaced() {
-        let top = tempfile::tempdir().expect("folder");
-        fs::create_dir(top.path().join("mine")).expect("folder");
-        fs::write(top.path().join("mine/precious"), "x").expect("file");
-        import(&args(top.path(), true)).expect_err("not a board");
-        assert!(top.path().join("mine/precious").is_file());
-    }
-
-    #[test]
-    fn a_name_is_made_of_that_of_the_file() {
-        assert_eq!(
-            name_of("a/zynqmp-zcu102-rev1.1.dtb"),
-            "zynqmp-zcu102-rev1-1"
-        );
-        assert_eq!(
-            name_of("debian:broadcom/bcm2711-rpi-4-b"),
-            "bcm2711-rpi-4-b"
-        );
-        assert!(!board::is_name(&name_of("..")) || name_of("..") == "--");
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::firmware::Firmware;
 use super::plan_error::PlanError;
 use crate::describe::{BoardSpec, Code, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
@@ -47,37 +48,6 @@ struct Choice<T> {
     #[serde(default = "Vec::new")]
     choices: Vec<T>,
     most: Option<T>,
-}
-
-/// What runs at EL3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Firmware {
-    /// Nothing: the GIC has one Security state, and the emulator is the firmware.
-    None,
-    /// Firmware with PSCI, and two Security states.
-    El3,
-    /// Trusted Firmware.
-    TrustedFirmware {
-        /// It has events.
-        sdei: bool,
-    },
-}
-
-impl Firmware {
-    /// The firmware of this name; a board has no others.
-    fn named(name: &str) -> Self {
-        match name {
-            "tf-a" => Self::TrustedFirmware { sdei: true },
-            "tf-a-no-sdei" => Self::TrustedFirmware { sdei: false },
-            "el3" => Self::El3,
-            _ => Self::None,
-        }
-    }
-
-    /// Whether the board has two Security states.
-    pub fn is_present(self) -> bool {
-        self != Self::None
-    }
 }
 
 /// An emulated board with its parameters.
@@ -128,7 +98,7 @@ pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
         cpus: parameters.cpus.default,
         memory_mib: parse_size(&parameters.memory.default)? >> 20,
         uarts: parameters.uarts.default,
-        firmware: Firmware::named(&parameters.firmware.default),
+        firmware: Firmware::try_from(parameters.firmware.default)?,
         gic: parameters.gic.default,
         image_offset: parse_size(&file.qemu.image_offset)?,
         spis: file.qemu.spis,
@@ -199,7 +169,8 @@ pub(super) fn resolve(
         cpus,
         memory_mib: memory >> 20,
         uarts,
-        firmware: Firmware::named(&firmware),
+        // A wrong word is reported above.
+        firmware: Firmware::named(&firmware).unwrap_or(Firmware::None),
         gic,
         image_offset,
         spis: file.qemu.spis,

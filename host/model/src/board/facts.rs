@@ -4,6 +4,7 @@ use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE, UartKind};
 use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
+use super::firmware::FirmwareTold;
 use super::tree::{Entry, Tree};
 
 /// Affinity fields of an MPIDR in a `reg` of /cpus.
@@ -38,6 +39,8 @@ pub struct Facts {
     pub parts: Parts,
     /// Path of the console in the tree.
     pub console: String,
+    /// What the tree tells of the firmware.
+    pub firmware: FirmwareTold,
 }
 
 /// Reads the facts, or says which is missing.
@@ -45,6 +48,10 @@ pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
     let memory = memory(tree)?;
     let reserved = reserved(tree, fdt);
     let cpus = cpus(tree)?;
+    let firmware = FirmwareTold::read(tree);
+    if let Some(why) = firmware.out_of_reach().filter(|_| cpus[0].release == 0) {
+        return Err(why);
+    }
     let gic = gic(tree)?;
     let timer = tree
         .entries
@@ -89,6 +96,7 @@ pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
         cpus,
         parts,
         console: console.path.clone(),
+        firmware,
     })
 }
 

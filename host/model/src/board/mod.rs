@@ -3,6 +3,7 @@
 mod device;
 mod emulated;
 mod facts;
+mod firmware;
 mod named;
 mod open;
 mod plan_error;
@@ -16,10 +17,11 @@ use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
 use self::named::Resolved;
-use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System};
+use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System, nearest};
 
 pub use device::{PassthroughDevice, PassthroughIrq, pass};
-pub use emulated::{Emulated, EmulatedTree, Firmware};
+pub use emulated::{Emulated, EmulatedTree};
+pub use firmware::{Firmware, FirmwareTold, Sign};
 pub use named::{Kind, Named, all, find, is_name};
 pub use plan_error::PlanError;
 pub use tree::{Entry, Tree};
@@ -37,8 +39,8 @@ pub struct Board {
     pub name: String,
     /// Parameters to run it in QEMU, if it is emulated.
     pub emulated: Option<Emulated>,
-    /// Whether there is firmware at EL3, whose Group 0 is.
-    pub two_states: bool,
+    /// Its firmware. If there is some, Group 0 is the firmware's.
+    pub firmware: Firmware,
     /// Its flattened device tree.
     pub dtb: Vec<u8>,
     /// Ranges of memory, ascending.
@@ -58,7 +60,16 @@ impl Board {
     pub fn gic(&self) -> BoardGic {
         BoardGic {
             version: self.parts.gic_version,
-            two_states: self.two_states,
+            two_states: self.firmware.is_present(),
+        }
+    }
+
+    /// Whether its firmware has events (SDEI); none: that is not known.
+    pub fn has_events(&self) -> Option<bool> {
+        match self.emulated {
+            // What is known of that one is that QEMU is it.
+            Some(_) if self.firmware == Firmware::El3 => Some(false),
+            _ => self.firmware.has_events(),
         }
     }
 
@@ -80,7 +91,7 @@ impl Board {
         Self {
             name: String::new(),
             emulated: None,
-            two_states: false,
+            firmware: Firmware::None,
             dtb: Vec::new(),
             memory: vec![memory],
             reserved: Vec::new(),
@@ -104,25 +115,22 @@ pub fn load(
     let Some(spec) = &system.board else {
         return Err(PlanError::Description);
     };
-    let (source, emulated, dtb) = match &spec.source {
+    let (source, emulated, (dtb, stated)) = match &spec.source {
         BoardSource::Named(name) => match named::resolve(name, &system.folder, spec, findings)? {
             Resolved::Emulated(emulated) => {
                 let dtb = emulated_tree(&emulated)?;
-                (name, Some(emulated), dtb)
+                (name, Some(emulated), (dtb, None))
             }
-            Resolved::Tree(dtb) => {
+            Resolved::Tree(dtb, firmware) => {
                 refuse_parameters(spec, findings);
-                (name, None, dtb)
+                (name, None, (dtb, firmware))
             }
         },
         BoardSource::Tree(path) => {
             refuse_parameters(spec, findings);
-            (path, None, read_tree(system, path, findings)?)
+            let dtb = read_tree(system, path, findings)?;
+            (path, None, (dtb, None))
         }
-    };
-    let two_states = match &emulated {
-        Some(emulated) => emulated.firmware.is_present(),
-        None => has_firmware(spec, findings),
     };
     let facts = open(dtb)
         .map_err(|why| format!("it is {why}"))
@@ -130,8 +138,11 @@ pub fn load(
     match facts {
         Ok((facts, dtb)) => Ok(Board {
             name: source.value.clone(),
+            firmware: match &emulated {
+                Some(emulated) => emulated.firmware,
+                None => firmware_of(spec, stated, &facts.firmware, findings),
+            },
             emulated,
-            two_states,
             memory: facts.memory,
             reserved: facts.reserved,
             cpus: facts.cpus,
@@ -153,26 +164,58 @@ pub fn load(
     }
 }
 
+/// Version of the GIC of a device tree; 3 where it cannot be told, as most boards have.
+pub fn gic_version(dtb: Vec<u8>) -> u32 {
+    let facts = open(dtb).and_then(|dtb| facts(&dtb));
+    facts.map_or(3, |facts| facts.parts.gic_version)
+}
+
 /// Reads the properties of a board from its device tree, or gives the first one that is missing.
 pub fn facts(dtb: &[u8]) -> Result<Facts, String> {
     let fdt = Fdt::new(dtb).map_err(|why| why.to_string())?;
     facts::read(&Tree::new(fdt), fdt)
 }
 
-/// Whether a board that is not emulated has firmware at EL3: its device tree does not say that, and most have.
-fn has_firmware(spec: &BoardSpec, findings: &mut Vec<Finding>) -> bool {
-    let Some(firmware) = &spec.firmware else {
-        return true;
+/// The firmware of a board that is not emulated: what the description says, else its `board.toml`, else what its device
+/// tree tells.
+fn firmware_of(
+    spec: &BoardSpec,
+    stated: Option<Firmware>,
+    told: &FirmwareTold,
+    findings: &mut Vec<Finding>,
+) -> Firmware {
+    let known = stated.unwrap_or_else(|| told.assumed());
+    let Some(word) = &spec.firmware else {
+        return known;
     };
-    if !["none", "el3"].contains(&firmware.value.as_str()) {
-        let message = format!("this board cannot have firmware = {}", firmware.value);
+    let Some(said) = Firmware::named(&word.value) else {
+        let words = Firmware::ALL.map(Firmware::word);
+        let message = format!("this board cannot have firmware = {}", word.value);
         findings.push(
             Finding::new(Code::BoardValue, message)
-                .at(firmware.span.clone(), "must be one of: none, el3")
-                .help("leave `firmware` out: el3 is the default, by which EL2 asks for nothing but PSCI"),
+                .at(
+                    word.span.clone(),
+                    format!("must be one of: {}", Firmware::words()),
+                )
+                .help(match nearest(&word.value, words) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("leave `firmware` out: {} is the default", known.word()),
+                }),
+        );
+        return known;
+    };
+    if let Some(sign) = told.against(said) {
+        let message = format!(
+            "firmware = \"{}\" is not what the board's device tree tells",
+            word.value
+        );
+        findings.push(
+            Finding::new(Code::BoardFirmware, message)
+                .at(word.span.clone(), sign.to_string())
+                .help("leave `firmware` out, if that is so; EL2 compares it with the board when it starts, and refuses what does not fit"),
         );
     }
-    firmware.value != "none"
+    said
 }
 
 /// Reports parameters of a board that is not emulated: its device tree already states them.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::emulated::{self, Emulated, EmulatedTree};
+use super::firmware::Firmware;
 use super::open::MOST_BYTES;
 use super::plan_error::PlanError;
 use crate::checkout;
@@ -35,15 +36,16 @@ pub struct Named {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Imported {
-    dtb: String,
+    dtb: PathBuf,
+    firmware: Option<Firmware>,
 }
 
 /// A board that was found.
 pub(super) enum Resolved {
     /// QEMU has it.
     Emulated(Emulated),
-    /// Its device tree, as it is in the file.
-    Tree(Vec<u8>),
+    /// Its device tree, as it is in the file, and what its `board.toml` says of its firmware.
+    Tree(Vec<u8>, Option<Firmware>),
 }
 
 impl Named {
@@ -52,7 +54,7 @@ impl Named {
         Failure::input(
             format!("{} is wrong", self.file.display()),
             why,
-            "import the board once more with --force, or see boards/qemu-virt/board.toml",
+            "correct it (docs/reference/boards.md), or import the board once more with --force",
         )
     }
 
@@ -60,11 +62,8 @@ impl Named {
         fs::read_to_string(&self.file).map_err(|why| self.broken(&why))
     }
 
-    /// The file of its device tree, if it has one.
-    ///
-    /// # Errors
-    /// Its `board.toml` cannot be understood.
-    pub fn dtb(&self) -> Result<Option<PathBuf>, Failure> {
+    /// Its `board.toml`, if it has a device tree of its own.
+    fn imported(&self) -> Result<Option<Imported>, Failure> {
         let text = self.text()?;
         let table: toml::Table = toml::from_str(&text).map_err(|why| self.broken(&why))?;
         if !table.contains_key("dtb") {
@@ -72,7 +71,43 @@ impl Named {
         }
         let file: Imported = toml::from_str(&text).map_err(|why| self.broken(&why))?;
         let folder = self.file.parent().unwrap_or(Path::new("."));
-        Ok(Some(folder.join(file.dtb)))
+        let dtb = folder.join(&file.dtb);
+        Ok(Some(Imported { dtb, ..file }))
+    }
+
+    /// The file of its device tree, if it has one.
+    ///
+    /// # Errors
+    /// Its `board.toml` cannot be understood.
+    pub fn dtb(&self) -> Result<Option<PathBuf>, Failure> {
+        Ok(self.imported()?.map(|file| file.dtb))
+    }
+
+    /// The board as QEMU emulates it by default.
+    fn defaults(&self) -> Result<Emulated, Failure> {
+        emulated::defaults(&self.text()?).map_err(|why| self.broken(&why))
+    }
+
+    /// What its `board.toml` says of its firmware, if a description says nothing.
+    ///
+    /// # Errors
+    /// Its `board.toml` cannot be understood.
+    pub fn firmware(&self) -> Result<Option<Firmware>, Failure> {
+        match self.imported()? {
+            Some(file) => Ok(file.firmware),
+            None => Ok(Some(self.defaults()?.firmware)),
+        }
+    }
+
+    /// Version of its GIC, if a description says nothing.
+    ///
+    /// # Errors
+    /// Its `board.toml` cannot be understood, or the file of its tree cannot be read.
+    pub fn gic(&self) -> Result<u32, Failure> {
+        match self.dtb()? {
+            Some(dtb) => Ok(super::gic_version(read(&dtb)?)),
+            None => Ok(self.defaults()?.gic),
+        }
     }
 
     /// Reads which kind of board it is.
@@ -91,8 +126,7 @@ impl Named {
         if let Some(dtb) = self.dtb()? {
             return read(&dtb);
         }
-        let defaults = emulated::defaults(&self.text()?).map_err(|why| self.broken(&why))?;
-        emulated_tree(&defaults)
+        emulated_tree(&self.defaults()?)
     }
 }
 
@@ -202,7 +236,7 @@ pub(super) fn resolve(
         return Err(PlanError::Description);
     };
     if let Some(dtb) = board.dtb()? {
-        return Ok(Resolved::Tree(read(&dtb)?));
+        return Ok(Resolved::Tree(read(&dtb)?, board.firmware()?));
     }
     let text = board.text()?;
     emulated::resolve(&text, |why| board.broken(&why), spec, findings).map(Resolved::Emulated)
@@ -250,6 +284,22 @@ mod tests {
         assert!(failure.why.contains("console"), "{failure}");
         fs::write(&file, "dtb = \"board.dtb\"\n").expect("file");
         assert_eq!(board.kind().expect("sound"), Kind::Imported);
+        assert_eq!(board.firmware().expect("sound"), None);
+        let known = "dtb = \"board.dtb\"\nfirmware = \"tf-a-no-sdei\"\n";
+        fs::write(&file, known).expect("file");
+        let known = Firmware::TrustedFirmware { sdei: false };
+        assert_eq!(board.firmware().expect("sound"), Some(known));
+        fs::write(&file, "dtb = \"board.dtb\"\nfirmware = \"tfa\"\n").expect("file");
+        let failure = board.firmware().expect_err("no such word");
+        let wanted = "\
+TOML parse error at line 2, column 12
+  |
+2 | firmware = \"tfa\"
+  |            ^^^^^
+there is no firmware `tfa`; it is one of none, el3, tf-a, tf-a-no-sdei";
+        assert_eq!(failure.why.trim_end(), wanted);
+        assert!(failure.advice.contains("boards.md"), "{failure}");
+        fs::write(&file, "dtb = \"board.dtb\"\n").expect("file");
         let failure = board
             .bytes(&|_| unreachable!("it is not emulated"))
             .expect_err("no such file");

@@ -28,6 +28,7 @@ pub enum Severity {
 pub enum Code {
     BoardBoth,
     BoardDtb,
+    BoardFirmware,
     BoardMissing,
     BoardParameter,
     BoardUnfit,
@@ -85,6 +86,7 @@ pub enum Code {
     ImageUnknown,
     ImageUnreadable,
     InterruptsEvents,
+    InterruptsMask,
     InterruptsOwn,
     InterruptsReclaim,
     KeyUnknown,
@@ -155,9 +157,10 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 125] = [
+    pub const ALL: [Self; 127] = [
         Self::BoardBoth,
         Self::BoardDtb,
+        Self::BoardFirmware,
         Self::BoardMissing,
         Self::BoardParameter,
         Self::BoardUnfit,
@@ -215,6 +218,7 @@ impl Code {
         Self::ImageUnknown,
         Self::ImageUnreadable,
         Self::InterruptsEvents,
+        Self::InterruptsMask,
         Self::InterruptsOwn,
         Self::InterruptsReclaim,
         Self::KeyUnknown,
@@ -288,6 +292,7 @@ impl Code {
         match self {
             Self::BoardBoth => "bulkhead::board::both",
             Self::BoardDtb => "bulkhead::board::dtb",
+            Self::BoardFirmware => "bulkhead::board::firmware",
             Self::BoardMissing => "bulkhead::board::missing",
             Self::BoardParameter => "bulkhead::board::parameter",
             Self::BoardUnfit => "bulkhead::board::unfit",
@@ -345,6 +350,7 @@ impl Code {
             Self::ImageUnknown => "bulkhead::image::unknown",
             Self::ImageUnreadable => "bulkhead::image::unreadable",
             Self::InterruptsEvents => "bulkhead::interrupts::events",
+            Self::InterruptsMask => "bulkhead::interrupts::mask",
             Self::InterruptsOwn => "bulkhead::interrupts::own",
             Self::InterruptsReclaim => "bulkhead::interrupts::reclaim",
             Self::KeyUnknown => "bulkhead::key::unknown",
@@ -434,9 +440,11 @@ impl Code {
     /// Whether a description with such a finding is still good.
     pub const fn severity(self) -> Severity {
         match self {
-            Self::ConsoleRealtime
+            Self::BoardFirmware
+            | Self::ConsoleRealtime
             | Self::ImageAbsent
             | Self::InterruptsEvents
+            | Self::InterruptsMask
             | Self::NetworkAlone
             | Self::OverlayAddress
             | Self::OverlayInterrupt

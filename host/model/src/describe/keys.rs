@@ -157,7 +157,7 @@ pub const BOARD: &Table = &Table {
         key("cpus", Kind::Number(1, u32::MAX), "1", "CPUs of an emulated board."),
         plain("memory", Kind::Quantity(&SIZE), "Memory of an emulated board, in whole MiB."),
         key("gic", Kind::Number(0, u32::MAX), "3", "GIC version of an emulated board."),
-        key("firmware", Kind::Text, "\"none\"", "What runs at EL3, whose Group 0 is. none: nothing, one Security state. el3: firmware of which no more is known than PSCI. tf-a, tf-a-no-sdei: on an emulated board, Trusted Firmware with SDEI or without. Default: none for an emulated board, else el3."),
+        key("firmware", Kind::Text, "\"none\"", "What runs at EL3, whose Group 0 is. none: nothing, one Security state. el3: firmware of which no more is known than PSCI. tf-a, tf-a-no-sdei: firmware with events (SDEI) or without; on an emulated board, Trusted Firmware. Default: none for an emulated board; else what its board.toml says, or what its device tree tells, or el3."),
         key("uarts", Kind::Number(0, u32::MAX), "1", "PL011s of an emulated board; the first carries the consoles."),
     ],
     rules: &[Rule::Either(&[&["name"], &["dtb"]]), Rule::Without("dtb", &["cpu", "cpus", "memory", "gic", "uarts"])],

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::cpus::Cpus;
 use super::devices::Device;
 use super::parts::{Gic, Iommu, Range, Timers, Uart};
+use crate::board::FirmwareTold;
 
 /// Properties of a board, from its device tree.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +17,8 @@ pub struct Survey {
     /// CPUs, clusters, caches.
     #[serde(flatten)]
     pub cpus: Cpus,
+    /// What the tree tells of the firmware.
+    pub firmware: FirmwareTold,
     /// Memory; ranges of no size are those that firmware fills in.
     pub memory: Vec<Range>,
     /// Memory that firmware keeps.
@@ -37,7 +40,7 @@ pub struct Survey {
 /// Something without which EL2 does not run on the board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// Part of the board: "CPUs", "GIC", "timer", "console", "memory".
+    /// Part of the board: "CPUs", "firmware", "GIC", "timer", "console", "memory".
     pub part: &'static str,
     /// Statement of the obstacle.
     pub what: String,

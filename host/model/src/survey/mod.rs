@@ -10,7 +10,7 @@ mod text;
 
 use dtoolkit::fdt::Fdt;
 
-use crate::board::{self, Tree};
+use crate::board::{self, FirmwareTold, Tree};
 
 pub use cpus::{Cache, Cluster, Cpu, Cpus};
 pub use devices::Device;
@@ -41,6 +41,7 @@ impl Survey {
             model: root.and_then(|root| root.text("model")).unwrap_or_default(),
             compatible: root.map_or_else(Vec::new, |root| root.compatible()),
             cpus: cpus::read(&tree),
+            firmware: FirmwareTold::read(&tree),
             memory: parts::memory(&tree),
             reserved: parts::reserved(&tree, fdt),
             interrupt_controllers: parts::controllers(&tree),

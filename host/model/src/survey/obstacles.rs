@@ -12,6 +12,7 @@ const AS_LEFT: &str = "import the tree that the firmware hands over: on a Linux 
 pub(super) fn find(survey: &Survey, tree: &Tree, bytes: &[u8]) -> Vec<Obstacle> {
     let mut all = Vec::new();
     cpus(&survey.cpus.cpus, &mut all);
+    firmware(survey, &mut all);
     controller(&survey.interrupt_controllers, &mut all);
     timer(survey, &mut all);
     console(survey, tree, &mut all);
@@ -100,6 +101,19 @@ fn cpus(cpus: &[Cpu], all: &mut Vec<Obstacle>) {
             "EL2 keeps VMs apart by stage-2 translation",
             unwritten("protection"),
         );
+    }
+}
+
+fn firmware(survey: &Survey, all: &mut Vec<Obstacle>) {
+    let first = survey.cpus.cpus.iter().find(|cpu| cpu.enabled);
+    let waits = first.is_some_and(|cpu| cpu.enable_method.as_deref() == Some("spin-table"));
+    if let Some(what) = survey.firmware.out_of_reach().filter(|_| !waits) {
+        all.push(Obstacle {
+            part: "firmware",
+            what,
+            why: "it is the tree of a guest, or of a board that starts without EL2".to_owned(),
+            help: format!("start the board at EL2 (QEMU: virtualization=on), and {AS_LEFT}"),
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
 use super::*;
+use crate::board::Firmware;
 
 fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("../cli/tests/fixtures/{name}")).expect("fixture")
@@ -151,6 +152,140 @@ fn a_board_without_a_gic_is_listed_all_the_same() {
     ] {
         assert!(text.contains(line), "no {line}: {text}");
     }
+}
+
+#[test]
+fn what_the_tree_tells_of_the_firmware_is_listed_with_its_nodes() {
+    let told = |name: &str| of(name).firmware;
+    let sdei = Firmware::TrustedFirmware { sdei: true };
+    for (name, psci, firmware) in [
+        // QEMU's own board, with nothing Secure.
+        ("virt.dtb", Some("smc"), Some(Firmware::None)),
+        ("smc.dtb", Some("smc"), Some(Firmware::El3)),
+        ("firmware.dtb", Some("smc"), Some(sdei)),
+        ("spin.dtb", None, None),
+    ] {
+        let told = told(name);
+        assert_eq!(told.psci.as_deref(), psci, "{name}");
+        assert_eq!(told.firmware(), firmware, "{name}");
+        assert_eq!(told.assumed(), firmware.unwrap_or(Firmware::El3), "{name}");
+    }
+    let (none, no_sdei) = (Firmware::None, Firmware::TrustedFirmware { sdei: false });
+    let against = |name: &str, said| told(name).against(said).map(|sign| sign.path.clone());
+    assert_eq!(against("smc.dtb", none).as_deref(), Some("/psci"));
+    assert_eq!(
+        against("firmware.dtb", none).as_deref(),
+        Some("/firmware/optee")
+    );
+    assert_eq!(
+        against("firmware.dtb", no_sdei).as_deref(),
+        Some("/firmware/sdei")
+    );
+    for (name, said) in [
+        ("smc.dtb", no_sdei),
+        ("firmware.dtb", sdei),
+        ("virt.dtb", none),
+        ("virt.dtb", sdei),
+    ] {
+        assert_eq!(against(name, said), None, "{name}");
+    }
+    for (name, line) in [
+        (
+            "virt.dtb",
+            "  /: linux,dummy-virt, the board that QEMU makes up, with nothing Secure\n  so firmware = \"none\"\n",
+        ),
+        (
+            "smc.dtb",
+            "so firmware = \"el3\"; whether it has events (SDEI) is not told",
+        ),
+        (
+            "firmware.dtb",
+            "/firmware/optee: OP-TEE, which runs in the Secure state",
+        ),
+        (
+            "spin.dtb",
+            "whether there is some at EL3 is not told; plans take firmware = \"el3\"",
+        ),
+    ] {
+        let text = of(name).text(false);
+        assert!(text.contains(line), "{name}: no {line}: {text}");
+    }
+}
+
+/// Properties that are strings.
+type Words<'a> = &'a [(&'a str, &'a str)];
+
+/// What a tree tells of the firmware that has one node with these properties.
+fn told_by(made_up: bool, name: &str, words: Words) -> FirmwareTold {
+    let mut child = node(name.rsplit('/').next().expect("name"), &[], Vec::new());
+    for (key, value) in words {
+        child = text(child, key, value);
+    }
+    let children = match name.rsplit_once('/') {
+        Some((parent, _)) => vec![node(parent, &[], vec![child])],
+        None => vec![child],
+    };
+    let mut tree = DeviceTree::new();
+    let root = node("", &[], children);
+    tree.root = match made_up {
+        true => text(root, "compatible", "linux,dummy-virt"),
+        false => root,
+    };
+    Survey::read(tree.to_dtb()).expect("a board").firmware
+}
+
+#[test]
+fn each_sign_of_the_secure_side_counts_and_what_is_disabled_does_not() {
+    let secure: Words = &[("status", "disabled"), ("secure-status", "okay")];
+    let psci: Words = &[("compatible", "arm,psci-1.0"), ("method", "smc")];
+    let cases: [(bool, &str, Words, Option<Firmware>); 9] = [
+        // As QEMU has it with secure=on.
+        (true, "pl011@9040000", secure, Some(Firmware::El3)),
+        (false, "pl011@9040000", secure, Some(Firmware::El3)),
+        (false, "secmon", &[("secure-status", "disabled")], None),
+        (
+            false,
+            "reserved-memory/bl31@40000000",
+            &[],
+            Some(Firmware::El3),
+        ),
+        (false, "reserved-memory/gpu@40000000", &[], None),
+        (
+            false,
+            "zynqmp",
+            &[("compatible", "xlnx,zynqmp-firmware")],
+            Some(Firmware::El3),
+        ),
+        (
+            false,
+            "optee",
+            &[("compatible", "linaro,optee-tz"), ("status", "disabled")],
+            None,
+        ),
+        (false, "psci", psci, Some(Firmware::El3)),
+        // QEMU answers its calls itself.
+        (true, "psci", psci, Some(Firmware::None)),
+    ];
+    for (made_up, name, words, firmware) in cases {
+        let told = told_by(made_up, name, words);
+        assert_eq!(told.firmware(), firmware, "{name} {words:?}: {told:?}");
+        let paths = told
+            .el3
+            .iter()
+            .map(|sign| sign.path.trim_start_matches('/').to_owned());
+        let wanted = (firmware == Some(Firmware::El3)).then(|| name.to_owned());
+        assert_eq!(paths.collect::<Vec<_>>(), Vec::from_iter(wanted));
+    }
+}
+
+#[test]
+fn a_board_whose_psci_is_called_by_hvc_is_refused_as_the_planner_does() {
+    let survey = of("hvc.dtb");
+    let parts: Vec<_> = survey.obstacles.iter().map(|one| one.part).collect();
+    assert_eq!(parts, ["firmware"]);
+    let why = board::facts(&fixture("hvc.dtb")).err().expect("refused");
+    assert_eq!(why, survey.obstacles[0].what);
+    assert!(survey.obstacles[0].help.contains("virtualization=on"));
 }
 
 /// EL2 lacks exactly what the planner refuses.

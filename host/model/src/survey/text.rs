@@ -6,6 +6,7 @@ use super::cpus::Cache;
 use super::devices::Device;
 use super::facts::Survey;
 use super::parts::{Gic, Range, Uart};
+use crate::board::{Firmware, FirmwareTold};
 use crate::describe::Size;
 use crate::plural::count;
 
@@ -55,6 +56,7 @@ fn write_text(survey: &Survey, whole: bool, out: &mut String) -> std::fmt::Resul
     writeln!(out, "{}", survey.title())?;
     write_cpus(survey, out)?;
     write_caches(&survey.cpus.caches, out)?;
+    write_firmware(&survey.firmware, out)?;
     writeln!(out, "\nMemory")?;
     if survey.memory.is_empty() {
         writeln!(out, "  none in the tree")?;
@@ -124,10 +126,6 @@ fn write_cpus(survey: &Survey, out: &mut String) -> std::fmt::Result {
         ", clusters by MPIDR"
     };
     writeln!(out, "\nCPUs: {}{from}", cpus.cpus.len())?;
-    writeln!(
-        out,
-        "  firmware at EL3: the tree does not say; `firmware` in [board] does"
-    )?;
     for cluster in &cpus.clusters {
         writeln!(out, "  {}", cluster.name)?;
         for &number in &cluster.cpus {
@@ -150,6 +148,29 @@ fn write_cpus(survey: &Survey, out: &mut String) -> std::fmt::Result {
         }
     }
     Ok(())
+}
+
+fn write_firmware(told: &FirmwareTold, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "\nFirmware")?;
+    match &told.psci {
+        Some(method) => writeln!(out, "  PSCI, called by {method}")?,
+        None => writeln!(out, "  no PSCI in the tree")?,
+    }
+    for sign in told.signs() {
+        writeln!(out, "  {sign}")?;
+    }
+    let events = match told.firmware() {
+        Some(Firmware::El3) => "; whether it has events (SDEI) is not told",
+        _ => "",
+    };
+    let word = told.assumed().word();
+    match told.firmware() {
+        Some(_) => writeln!(out, "  so firmware = \"{word}\"{events}"),
+        None => writeln!(
+            out,
+            "  whether there is some at EL3 is not told; plans take firmware = \"{word}\""
+        ),
+    }
 }
 
 fn write_caches(caches: &[Cache], out: &mut String) -> std::fmt::Result {
