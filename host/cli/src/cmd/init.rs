@@ -1,7 +1,7 @@
 //! `bulkhead init`: a first description.
 
 use std::fs;
-use std::io::{IsTerminal, Write, stderr, stdin};
+use std::io::{Write, stderr, stdin};
 use std::path::{Path, PathBuf};
 
 use bulkhead_model::board::{self, Kind};
@@ -11,7 +11,8 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare;
 use bulkhead_runner::temp_files;
 
-use crate::init::{self, BoardChoice, Chosen, Guest, MOST_CPUS, Questions, ask};
+use crate::init::{self, BoardChoice, BoardKind, Chosen, Guest, MOST_CPUS, Questions, ask};
+use crate::question;
 
 /// The file in a folder.
 const FILE: &str = "system.toml";
@@ -28,6 +29,8 @@ const GUEST: &str = "guest:hello";
 
 A guest is [NAME=]KIND:WHAT with linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS] or
 guest:NAME, a program of Bulkhead's own; or [NAME=]FILE if the file is an ELF program or a kernel.
++hard-realtime behind it is its class; +hard-realtime=pmr says that it masks interrupts by its priority
+mask, as FreeRTOS ports do, =daif that it does not. Nothing said is asked, or =pmr, in which both work.
 What no flag says is asked on a terminal; without one, the defaults are qemu-virt and guest:hello.
 The description is checked before it is written.")]
 pub struct Args {
@@ -50,7 +53,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let asks = !args.yes && stdin().is_terminal() && stderr().is_terminal();
+    let asks = !args.yes && question::can_ask();
     start(&args, asks).unwrap_or_else(Failure::report)
 }
 
@@ -86,7 +89,10 @@ fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
         let taken: Vec<Guest> = guests.iter().map(|(_, guest)| guest.clone()).collect();
         guests.push((spec.clone(), parse(spec, &taken)?));
     }
-    let asks = asks && (board.is_none() || guests.is_empty());
+    // On a GICv2 it does not matter what a guest masks by.
+    let matters = board.as_ref().is_none_or(|(_, board)| board.gic != 2);
+    let open = guests.iter().any(|(_, guest)| matters && guest.is_open());
+    let asks = asks && (board.is_none() || guests.is_empty() || open);
     let chosen = if asks {
         let questions = Questions {
             boards: &known_boards(folder),
@@ -147,6 +153,14 @@ fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
         }
     };
     write(&file, &text.source, args.force, there)?;
+    let matters = board.gic != 2;
+    let open = |guest: &&Guest| matters && guest.is_open();
+    for guest in guests.iter().filter(open) {
+        let name = &guest.name;
+        eprintln!(
+            "{name}: taken to mask interrupts by its priority mask; if it masks by DAIF alone, +hard-realtime=daif saves exits"
+        );
+    }
     let vms: Vec<&str> = prepared
         .planned
         .vms
@@ -214,9 +228,18 @@ fn choose_board(
 ) -> Result<BoardChoice, Failure> {
     let found = board::find(said, folder);
     match found {
-        Some(found) if found.kind()? == Kind::Emulated => Ok(BoardChoice::Emulated(found.name)),
-        Some(found) => Ok(BoardChoice::Imported(found.name)),
-        None if Path::new(said).is_file() => Ok(BoardChoice::Tree(place(said))),
+        Some(found) => {
+            let gic = found.gic()?;
+            let kind = match found.kind()? {
+                Kind::Emulated => BoardKind::Emulated(found.name),
+                Kind::Imported => BoardKind::Imported(found.name),
+            };
+            Ok(BoardChoice { kind, gic })
+        }
+        None if Path::new(said).is_file() => Ok(BoardChoice {
+            kind: BoardKind::Tree(place(said)),
+            gic: board::gic_version(board::read_file(Path::new(said))?),
+        }),
         None => {
             let known: Vec<String> = board::all(folder)
                 .into_iter()

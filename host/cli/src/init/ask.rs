@@ -4,8 +4,9 @@ use std::io::{self, BufRead, Write};
 
 use bulkhead_model::failure::Failure;
 
-use super::guest::Guest;
+use super::guest::{Guest, Masks};
 use super::{BoardChoice, MOST_CPUS};
+use crate::question::answer;
 
 /// Kinds of guests, for the user who has to choose.
 const GUESTS: &str = "\
@@ -15,7 +16,12 @@ A guest is one of
   linux:IMAGE[,INITRD]     a Linux of yours
   program:FILE[@ADDRESS]   a program of yours: an ELF file, or raw bytes and where they go
   guest:NAME               a program of Bulkhead's own, such as guest:hello
-NAME= before it names its VM: control=guest:hello.
+NAME= before it names its VM: control=guest:hello. +hard-realtime behind it is its class: rtos.elf+hard-realtime.
+";
+/// What a hard real-time guest is asked about.
+const MASKS: &str = "\
+A hard-realtime guest takes its interrupts itself. Where its critical sections are closed by the priority mask
+(ICC_PMR_EL1), as those of FreeRTOS ports are, each access to that is an exit; by DAIF nothing is.
 ";
 /// Keys that change answers.
 const KEYS: &str = "Enter takes what stands in brackets, `back` takes the last answer back, Ctrl-D ends without writing.";
@@ -48,6 +54,8 @@ pub struct Questions<'a> {
 enum At {
     Board,
     Guests,
+    /// What the guest of this name masks interrupts by.
+    Masks(String),
     End,
 }
 
@@ -74,6 +82,13 @@ pub fn ask(
     // What there is to choose is shown once for each time that a question comes up.
     let mut is_new = true;
     loop {
+        // On a GICv2 there is one mode, in which either works.
+        let matters = board.as_ref().is_some_and(|(_, board)| board.gic != 2);
+        let open = guests.iter().find(|(_, guest)| matters && guest.is_open());
+        if let (At::Guests | At::End, Some((_, guest))) = (&at, open) {
+            write!(output, "{MASKS}")?;
+            at = At::Masks(guest.name.clone());
+        }
         let said = match (&at, &board) {
             (At::Board, _) | (_, None) => {
                 if is_new {
@@ -100,6 +115,11 @@ pub fn ask(
                 }
                 continue;
             }
+            (At::Masks(name), _) => answer(
+                input,
+                output,
+                &format!("Does {name} mask by its priority mask? [yes]"),
+            )?,
             (At::Guests, _) if !asks_guests || guests.len() == MOST_CPUS => {
                 at = At::End;
                 continue;
@@ -142,6 +162,18 @@ pub fn ask(
                 is_new = true;
             }
             (_, "back", _) => writeln!(output, "flags have said what comes before")?,
+            (At::Masks(name), "" | "yes" | "y" | "no" | "n", _) => {
+                let masks = match said.starts_with('n') {
+                    true => Masks::Daif,
+                    false => Masks::Priority,
+                };
+                for (word, guest) in guests.iter_mut().filter(|(_, guest)| guest.name == *name) {
+                    guest.close(masks);
+                    word.push_str(masks.ending());
+                }
+                at = At::Guests;
+            }
+            (At::Masks(_), _, _) => writeln!(output, "say yes, no, or back")?,
             (At::End, "" | "yes" | "y", _) => {
                 return Ok(board.map(|board| Chosen { board, guests }));
             }
@@ -175,20 +207,4 @@ fn or(said: String, default: &str) -> String {
     } else {
         said
     }
-}
-
-/// One answer; none when the input has ended.
-fn answer(
-    input: &mut dyn BufRead,
-    output: &mut dyn Write,
-    question: &str,
-) -> io::Result<Option<String>> {
-    write!(output, "{question} ")?;
-    output.flush()?;
-    let mut line = String::new();
-    if input.read_line(&mut line)? == 0 {
-        writeln!(output)?;
-        return Ok(None);
-    }
-    Ok(Some(line.trim().to_owned()))
 }

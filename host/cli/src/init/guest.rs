@@ -29,6 +29,37 @@ enum Runs {
     Program { image: String, load: Option<u64> },
 }
 
+/// What a hard real-time guest masks interrupts by in its critical sections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Masks {
+    /// The priority mask, and perhaps DAIF.
+    Priority,
+    /// DAIF alone.
+    Daif,
+}
+
+impl Masks {
+    /// The end of a guest's word that says it.
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Priority => "=pmr",
+            Self::Daif => "=daif",
+        }
+    }
+}
+
+/// Service class of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// The default one.
+    General,
+    /// Hard real time. What it masks by may not be known yet.
+    HardRealtime(Option<Masks>),
+}
+
+/// The end of a guest's word that is its class.
+const HARD: &str = "+hard-realtime";
+
 /// A guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guest {
@@ -36,13 +67,14 @@ pub struct Guest {
     pub name: String,
     runs: Runs,
     memory: u64,
+    class: Class,
 }
 
 /// Kinds of guests, for messages.
-pub const KINDS: &str = "linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS], guest:NAME, or a file that is an ELF program or a kernel";
+pub const KINDS: &str = "linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS], guest:NAME, or a file that is an ELF program or a kernel; with +hard-realtime behind it for that class";
 
 impl Guest {
-    /// Reads one `[NAME=]KIND:WHAT`; `taken` are the names of those before it, `place` is said where files are looked
+    /// Reads one `[NAME=]KIND:WHAT[+hard-realtime[=pmr|=daif]]`; `taken` are the names of those before it, `place` is said where files are looked
     /// for from the folder of the description.
     ///
     /// # Errors
@@ -59,9 +91,23 @@ impl Guest {
                 help,
             ))
         };
-        let (name, rest) = match spec.split_once('=') {
+        let (plain, class) = match spec.rsplit_once(HARD) {
+            None => (spec, Class::General),
+            Some((plain, "")) => (plain, Class::HardRealtime(None)),
+            Some((plain, "=pmr")) => (plain, Class::HardRealtime(Some(Masks::Priority))),
+            Some((plain, "=daif")) => (plain, Class::HardRealtime(Some(Masks::Daif))),
+            Some((_, end)) => {
+                return refuse(
+                    format!("`{end}` behind {HARD} says nothing"),
+                    format!(
+                        "say {HARD}=pmr if it masks interrupts by its priority mask, else {HARD}=daif"
+                    ),
+                );
+            }
+        };
+        let (name, rest) = match plain.split_once('=') {
             Some((name, rest)) if !name.contains([':', '/']) => (Some(name), rest),
-            _ => (None, spec),
+            _ => (None, plain),
         };
         let (kind, what) = match rest.split_once(':').filter(|(_, what)| !what.is_empty()) {
             // As descriptions have it.
@@ -137,7 +183,27 @@ impl Guest {
         if let Some(why) = wrong_name(&name, taken) {
             return refuse(why, "name it otherwise: NAME=KIND:WHAT".to_owned());
         }
-        Ok(Self { name, runs, memory })
+        Ok(Self {
+            name,
+            runs,
+            memory,
+            class,
+        })
+    }
+
+    /// Whether it is hard real time: its CPU is its own.
+    pub fn is_hard_realtime(&self) -> bool {
+        matches!(self.class, Class::HardRealtime(_))
+    }
+
+    /// Whether it is not known what it masks interrupts by, and it matters.
+    pub fn is_open(&self) -> bool {
+        self.class == Class::HardRealtime(None)
+    }
+
+    /// Says what it masks interrupts by.
+    pub fn close(&mut self, masks: Masks) {
+        self.class = Class::HardRealtime(Some(masks));
     }
 
     /// Bytes of RAM that it gets.
@@ -145,8 +211,37 @@ impl Guest {
         self.memory
     }
 
-    /// Writes its table.
-    pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
+    /// Writes its class, and for hard real time the mode in which its critical sections are closed. On a GICv2 there is
+    /// one mode, in which they always are.
+    fn write_class(&self, gic: u32, out: &mut String) -> std::fmt::Result {
+        let masks = match self.class {
+            Class::General => {
+                return writeln!(
+                    out,
+                    "# class = \"general\"       # or management, soft-realtime, hard-realtime"
+                );
+            }
+            Class::HardRealtime(masks) => masks,
+        };
+        writeln!(out, "class = \"hard-realtime\"")?;
+        if gic == 2 {
+            return Ok(());
+        }
+        match masks {
+            // Where nobody has said it, the mode in which both are right.
+            None | Some(Masks::Priority) => writeln!(
+                out,
+                "interrupts = \"gppt-pmr-trapped\"  # its priority mask is exact, an exit for each access; \"gppt\" if it masks by DAIF alone"
+            ),
+            Some(Masks::Daif) => writeln!(
+                out,
+                "interrupts = \"gppt\"  # it masks by DAIF alone; \"gppt-pmr-trapped\" if by its priority mask, too"
+            ),
+        }
+    }
+
+    /// Writes its table, for a board with this version of the GIC.
+    pub(super) fn write(&self, gic: u32, out: &mut String) -> std::fmt::Result {
         writeln!(out, "[vm.{}]", self.name)?;
         writeln!(out, "memory = \"{}\"", memory_text(self.memory))?;
         match &self.runs {
@@ -171,10 +266,7 @@ impl Guest {
                 }
             }
         }
-        writeln!(
-            out,
-            "# class = \"general\"       # or management, soft-realtime, hard-realtime"
-        )?;
+        self.write_class(gic, out)?;
         writeln!(out, "# vcpus = 1")?;
         writeln!(
             out,

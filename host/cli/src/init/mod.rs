@@ -7,13 +7,22 @@ mod toml_text;
 use std::fmt::Write;
 
 pub use ask::{Chosen, Questions, ask};
-pub use guest::Guest;
+pub use guest::{Guest, Masks};
 
 use toml_text::{MIB, memory_text, quoted};
 
 /// The board of a description that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BoardChoice {
+pub struct BoardChoice {
+    /// Which one.
+    pub kind: BoardKind,
+    /// Version of its GIC.
+    pub gic: u32,
+}
+
+/// How a description names its board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BoardKind {
     /// One that QEMU emulates: it gets as many CPUs and as much memory as its guests need.
     Emulated(String),
     /// One that was imported.
@@ -47,7 +56,7 @@ fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::f
         out,
         "#   bulkhead build FILE    an image that boots as an arm64 Linux image does"
     )?;
-    if let BoardChoice::Emulated(_) = board {
+    if let BoardKind::Emulated(_) = &board.kind {
         writeln!(
             out,
             "#   bulkhead run FILE      in QEMU, with the console on this terminal (Ctrl-T ? helps)"
@@ -57,22 +66,31 @@ fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::f
         out,
         "# Lines that begin with # are what else there is.\n\n[board]"
     )?;
-    match board {
-        BoardChoice::Emulated(name) => {
+    match &board.kind {
+        BoardKind::Emulated(name) => {
             let needed: u64 = guests.iter().map(Guest::memory).sum();
             let memory = (needed + 128 * MIB).next_multiple_of(1024 * MIB);
             writeln!(out, "name = {}", quoted(name))?;
-            writeln!(out, "cpus = {}", guests.len().clamp(2, MOST_CPUS))?;
+            let cpus = guests.len().max(console_cpu(guests) + 1);
+            writeln!(out, "cpus = {}", cpus.clamp(2, MOST_CPUS))?;
             writeln!(out, "memory = \"{}\"", memory_text(memory))?;
             writeln!(out, "# cpu = \"cortex-a53\"      # which CPU QEMU emulates")?;
             writeln!(out, "# gic = 3                 # or 2")?;
         }
-        BoardChoice::Imported(name) => writeln!(out, "name = {}", quoted(name))?,
-        BoardChoice::Tree(file) => writeln!(out, "dtb = {}", quoted(file))?,
+        BoardKind::Imported(name) => writeln!(out, "name = {}", quoted(name))?,
+        BoardKind::Tree(file) => writeln!(out, "dtb = {}", quoted(file))?,
     }
     for guest in guests {
         writeln!(out)?;
-        guest.write(out)?;
+        guest.write(board.gic, out)?;
+    }
+    if guests.iter().any(Guest::is_hard_realtime) {
+        writeln!(out, "\n[console]")?;
+        writeln!(
+            out,
+            "service = {}             # the CPU that drains it: none of a hard-realtime VM",
+            console_cpu(guests)
+        )?;
     }
     writeln!(out, "\n# Memory that several VMs map:")?;
     writeln!(out, "# [shared.mailbox]")?;
@@ -88,6 +106,12 @@ fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::f
     writeln!(out, "# vms = {{ {} }}", names.join(", "))?;
     writeln!(out, "\n# A network between the cards of VMs:")?;
     writeln!(out, "# [network.lan]")
+}
+
+/// The first CPU that no hard real-time guest gets: each guest has one, in their order.
+fn console_cpu(guests: &[Guest]) -> usize {
+    let other = guests.iter().position(|guest| !guest.is_hard_realtime());
+    other.unwrap_or(guests.len())
 }
 
 #[cfg(test)]

@@ -19,9 +19,13 @@ fn refused(spec: &str, taken: &[Guest]) -> String {
     failure.to_string()
 }
 
+fn chosen(kind: BoardKind, gic: u32) -> BoardChoice {
+    BoardChoice { kind, gic }
+}
+
 /// A board without QEMU, so that nothing but this crate is needed.
 fn board() -> BoardChoice {
-    BoardChoice::Tree("tests/fixtures/virt.dtb".to_owned())
+    chosen(BoardKind::Tree("tests/fixtures/virt.dtb".to_owned()), 3)
 }
 
 #[test]
@@ -91,7 +95,8 @@ fn an_emulated_board_has_room_for_its_guests() {
     }
     let names: Vec<_> = guests.iter().map(|guest| guest.name.as_str()).collect();
     assert_eq!(names, ["linux", "linux2", "linux3"]);
-    let text = text(&BoardChoice::Emulated("qemu-virt".to_owned()), &guests);
+    let board = chosen(BoardKind::Emulated("qemu-virt".to_owned()), 3);
+    let text = text(&board, &guests);
     assert!(
         text.contains("cpus = 3\n") && text.contains("memory = \"2GiB\"\n"),
         "{text}"
@@ -106,7 +111,7 @@ fn an_emulated_board_has_room_for_its_guests() {
 fn a_guest_may_be_named_as_in_a_description_or_by_a_file_that_says_what_it_is() {
     let written = |spec: &str| {
         let mut out = String::new();
-        guest(spec, &[]).write(&mut out).expect("written");
+        guest(spec, &[]).write(3, &mut out).expect("written");
         out
     };
     let linux = written("gw=debian:kernel-rt");
@@ -150,7 +155,8 @@ fn answered(text: &str, guests: &[&str]) -> (Option<Chosen>, String) {
         guests: &flags,
     };
     let find = |word: &str| match word {
-        "qemu-virt" => Ok(BoardChoice::Emulated(word.to_owned())),
+        "qemu-virt" => Ok(chosen(BoardKind::Emulated(word.to_owned()), 3)),
+        "zcu102" => Ok(chosen(BoardKind::Emulated(word.to_owned()), 2)),
         _ => Err(bulkhead_model::failure::Failure::input(
             format!("there is no board `{word}`"),
             "",
@@ -183,6 +189,106 @@ fn questions_repeat_after_a_wrong_answer_and_end_with_what_will_be_written() {
     ] {
         assert!(said.contains(words), "{words}\n{said}");
     }
+}
+
+#[test]
+fn a_hard_realtime_guest_gets_the_mode_in_which_what_it_masks_by_works() {
+    let program = "tests/fixtures/mask.bin";
+    let spec = |end: &str| format!("rtos=program:{program}+hard-realtime{end}");
+    for (end, gic, mode) in [
+        ("=pmr", 3, Some("gppt-pmr-trapped")),
+        ("=daif", 3, Some("gppt")),
+        // Both work in it.
+        ("", 3, Some("gppt-pmr-trapped")),
+        ("=pmr", 2, None),
+        ("=daif", 2, None),
+    ] {
+        let guests = [guest(&spec(end), &[])];
+        let tree = if gic == 2 { "virt-v2.dtb" } else { "virt.dtb" };
+        let board = chosen(BoardKind::Tree(format!("tests/fixtures/{tree}")), gic);
+        let source = text(&board, &guests);
+        assert!(source.contains("\nclass = \"hard-realtime\"\n"), "{source}");
+        let line = source
+            .lines()
+            .find(|line| line.starts_with("interrupts = "));
+        let said = line.and_then(|line| line.split('"').nth(1));
+        assert_eq!(said, mode, "{end}, GICv{gic}: {source}");
+        let text = Text {
+            name: "new.toml".to_owned(),
+            source: source.into(),
+        };
+        match prepare_text(text, Effort::WhatIsThere) {
+            Ok(prepared) => assert!(prepared.findings.is_empty(), "{:?}", prepared.findings),
+            Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
+        }
+    }
+    assert!(refused(&spec("=none"), &[]).contains("+hard-realtime=pmr"));
+}
+
+#[test]
+fn the_console_is_drained_where_no_hard_realtime_guest_is() {
+    let written = |specs: &[&str]| {
+        let mut guests = Vec::new();
+        for spec in specs {
+            let next = guest(spec, &guests);
+            guests.push(next);
+        }
+        text(
+            &chosen(BoardKind::Emulated("qemu-virt".to_owned()), 3),
+            &guests,
+        )
+    };
+    let (hard, other) = ("guest:hello+hard-realtime", "guest:hello");
+    for (specs, cpus, service) in [
+        (&[hard, other][..], 2, Some(1)),
+        (&[other, hard], 2, Some(0)),
+        (&[hard, hard], 3, Some(2)),
+        (&[other, other], 2, None),
+    ] {
+        let text = written(specs);
+        assert!(text.contains(&format!("\ncpus = {cpus}\n")), "{text}");
+        let said = text.contains("\n[console]\n");
+        assert_eq!(said, service.is_some(), "{text}");
+        if let Some(cpu) = service {
+            assert!(text.contains(&format!("\nservice = {cpu} ")), "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_a_hard_realtime_guest_masks_by_is_asked_for_and_can_be_taken_back() {
+    let asked = "Does rtos mask by its priority mask? [yes]";
+    let words = |chosen: Option<Chosen>| -> Vec<String> {
+        let guests = chosen.expect("chosen").guests.into_iter();
+        guests.map(|(word, _)| word).collect()
+    };
+    for (answer, end) in [("", "=pmr"), ("maybe\nyes", "=pmr"), ("no", "=daif")] {
+        let text = format!("\nrtos=guest:hello+hard-realtime\n{answer}\n\n\n");
+        let (chosen, said) = answered(&text, &[]);
+        assert!(
+            said.contains("ICC_PMR_EL1") && said.contains(asked),
+            "{said}"
+        );
+        let word = format!("rtos=guest:hello+hard-realtime{end}");
+        assert_eq!(words(chosen), [word]);
+    }
+    // Back is to the guest; one that flags have named is asked about, and not about its name.
+    let (chosen, _) = answered(
+        "\nrtos=guest:hello+hard-realtime\nback\nguest:hello\n\n\n",
+        &[],
+    );
+    assert_eq!(words(chosen), ["guest:hello"]);
+    let (chosen, said) = answered("\nno\n\n", &["rtos=guest:hello+hard-realtime"]);
+    assert_eq!(words(chosen), ["rtos=guest:hello+hard-realtime=daif"]);
+    assert!(
+        said.contains(asked) && !said.contains("First guest?"),
+        "{said}"
+    );
+    // On a GICv2 either works.
+    let (chosen, said) = answered("zcu102\nrtos=guest:hello+hard-realtime\n\n\n", &[]);
+    assert!(chosen.is_some() && !said.contains("mask by"), "{said}");
+    let (chosen, said) = answered("\n\n", &["rtos=guest:hello+hard-realtime=daif"]);
+    assert!(chosen.is_some() && !said.contains("mask by"), "{said}");
 }
 
 #[test]
