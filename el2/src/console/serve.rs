@@ -22,9 +22,8 @@ const BATCH: u32 = 16;
 /// The number of looks for a stream with something to send, in one exit, at
 /// [`LOOK`](bulkhead_core::console::mux::LOOK) VMs each.
 const LOOKS: u32 = 2;
-/// The time from one turn to the next, in nanoseconds: more than a turn takes, so that the guest of this pCPU goes on in between. A batch in
-/// that time is 2.5 Mbit/s.
-const BETWEEN_TURNS: u64 = 50_000;
+/// How many times as long as a turn has taken the guest of this pCPU has before the next one.
+const REST: u64 = 2;
 
 /// The VMs of the plan as the multiplexer sees them.
 struct Vms<'a>(&'a [Vm]);
@@ -61,6 +60,12 @@ fn now() -> Now {
         ticks: timer::now(),
         millisecond: timer::milliseconds(1),
     }
+}
+
+/// The earliest time of the turn behind one that began at `began` and ends now.
+fn rest_until(began: Now) -> u64 {
+    let end = timer::now();
+    end.saturating_add(end.wrapping_sub(began.ticks).saturating_mul(REST))
 }
 
 impl Console {
@@ -111,13 +116,12 @@ impl Console {
 
     /// Takes what was received, if something was (`received`) or had to wait, and sends the pending
     /// output, at most [`BATCH`] bytes each. Looks at [`LOOKS`] times [`LOOK`] VMs at most. The rest follows
-    /// after [`BETWEEN_TURNS`], or when the UART asks for it.
+    /// after a while ([`REST`]), or when the UART asks for it.
     ///
     /// [`LOOK`]: bulkhead_core::console::mux::LOOK
     pub fn drain(&mut self, flush: bool, received: bool) -> Again {
         let (vms, now) = (Vms(plan().vms), now());
         let mut again = Again::default();
-        let pause = now.ticks.saturating_add(timer::nanoseconds(BETWEEN_TURNS));
         self.input |= received;
         let early = now.ticks < self.not_before;
         let mut commanded = false;
@@ -128,7 +132,7 @@ impl Console {
         if early || commanded {
             self.flush |= flush;
             if !early {
-                self.not_before = pause;
+                self.not_before = rest_until(now);
             }
             again.monitor = Some(self.not_before);
             self.uart.ask(false, !self.input && !self.hold.is_on());
@@ -197,7 +201,7 @@ impl Console {
         }
         // The UART does not ask for the next turn where servers count on the time between two, nor where it has room still: one that is
         // fast would take the whole pCPU, by exits one behind the other.
-        self.not_before = pause.max(now.ticks.saturating_add(self.pace));
+        self.not_before = rest_until(now).max(now.ticks.saturating_add(self.pace));
         let soon = room == 0 || self.pace != 0;
         if self.input || waits && soon {
             again.monitor = again.monitor.or(Some(self.not_before));

@@ -11,7 +11,7 @@ core::arch::global_asm!(include_str!("bytes.s"));
 ///
 /// # Safety
 /// The range is mapped for writing as Normal memory, and nobody holds a reference to it.
-#[inline(never)]
+#[inline(always)]
 pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
     let mut at = target;
     let end = target.wrapping_add(bytes);
