@@ -6,13 +6,14 @@ use core::sync::atomic::{Ordering, fence};
 use arrayvec::ArrayVec;
 use bulkhead_abi::device::{Refusal, backend_page};
 
+use crate::bits::bits;
 use crate::counts::Counts;
 use crate::disk::{self, Disk};
 use crate::memory::{Memory, Outside};
 use crate::queue::Broken;
 use crate::session::{Description, Live, Session, Step, set_config};
 use crate::store::Store;
-use crate::switch::{self, Switch, bits};
+use crate::switch::{self, Switch};
 
 /// Most devices of a backend: a set of them is a word of the page.
 pub const MOST_DEVICES: usize = 64;

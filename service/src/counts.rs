@@ -9,9 +9,8 @@
 
 use bulkhead_abi::plan::MAX_VIRTIO_DEVICES as MOST;
 
-use crate::disk;
+use crate::bits::bits;
 use crate::memory::{Memory, Outside};
-use crate::switch::{self, bits};
 
 /// Bytes of a place.
 const PLACE: u64 = 128;
@@ -54,22 +53,22 @@ impl<M: Memory> Counts<M> {
     }
 
     /// What a port had done.
-    pub(crate) fn port(&self, unit: usize) -> Tally<{ switch::COUNTERS }> {
+    pub(crate) fn port<const N: usize>(&self, unit: usize) -> Tally<N> {
         self.load(port(unit))
     }
 
     /// What a disk had done.
-    pub(crate) fn disk(&self, unit: usize) -> Tally<{ disk::COUNTERS }> {
+    pub(crate) fn disk<const N: usize>(&self, unit: usize) -> Tally<N> {
         self.load(disk(unit))
     }
 
     /// Keeps what a port has done. Returns whether that is anything new.
-    pub(crate) fn keep_port(&self, unit: usize, tally: &mut Tally<{ switch::COUNTERS }>) -> bool {
+    pub(crate) fn keep_port<const N: usize>(&self, unit: usize, tally: &mut Tally<N>) -> bool {
         self.keep(port(unit), tally)
     }
 
     /// Keeps what a disk has done. Returns whether that is anything new.
-    pub(crate) fn keep_disk(&self, unit: usize, tally: &mut Tally<{ disk::COUNTERS }>) -> bool {
+    pub(crate) fn keep_disk<const N: usize>(&self, unit: usize, tally: &mut Tally<N>) -> bool {
         self.keep(disk(unit), tally)
     }
 

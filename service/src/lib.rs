@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+mod bits;
 pub mod counts;
 pub mod disk;
 pub mod lines;

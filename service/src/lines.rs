@@ -10,7 +10,7 @@ use bulkhead_abi::console::{DiskDid, Dropped, Name, PortDid, Sink};
 use heapless::Vec;
 
 use crate::backend::Units;
-use crate::switch::bits;
+use crate::bits::bits;
 use crate::{disk, switch};
 
 /// Lines that may come at once.

@@ -36,6 +36,7 @@ pub use counters::{Counters, Lost, Refused, Traffic};
 pub use frame::{ETHERNET, HEADER, Mac};
 pub use stations::STATIONS;
 
+use crate::bits::bits;
 use crate::counts::Tally;
 use crate::memory::Memory;
 use crate::queue::{Broken, Chain};
@@ -344,14 +345,4 @@ fn bit(port: usize) -> u64 {
         .ok()
         .and_then(|port| 1u64.checked_shl(port))
         .unwrap_or(0)
-}
-
-/// The numbers in a set.
-pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let next = set.trailing_zeros();
-        // Clears the lowest bit.
-        set &= set.wrapping_sub(1);
-        (next < u64::BITS).then_some(next as usize)
-    })
 }

@@ -1,6 +1,7 @@
 //! `bulkhead board`: which boards there are, what they have, and how another one comes in.
 
 mod import;
+mod tree;
 
 use std::path::Path;
 
@@ -8,12 +9,14 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
 
-use bulkhead_model::board::{self, Firmware, Kind, Named};
+use bulkhead_model::board::{self, Kind, Named};
 use bulkhead_model::describe::nearest;
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_model::survey::Survey;
 use bulkhead_runner::columns::{Column, Columns};
-use bulkhead_runner::{emulated, fetch};
+use bulkhead_runner::emulated;
+
+use tree::{bytes, say, survey};
 
 /// List boards, show what one has, or import one from its device tree
 #[derive(clap::Args)]
@@ -155,29 +158,6 @@ fn survey_of(board: &Named) -> Result<Survey, Failure> {
     )
 }
 
-/// Reads a tree that came from `place`.
-fn survey(bytes: Vec<u8>, place: &str) -> Result<Survey, Failure> {
-    Survey::read(bytes).map_err(|why| {
-        Failure::input(
-            format!("{place} gives no board"),
-            format!("it is {why}"),
-            "give the flattened device tree of an arm64 board (.dtb)",
-        )
-    })
-}
-
-/// The bytes of `debian:NAME` or of a file; none if there is no such file and the word may be a name.
-fn bytes(source: &str) -> Result<Option<Vec<u8>>, Failure> {
-    if let Some(name) = source.strip_prefix("debian:") {
-        return board::read_file(&fetch::device_tree(name)?).map(Some);
-    }
-    let file = Path::new(source);
-    if !file.exists() && board::is_name(source) {
-        return Ok(None);
-    }
-    board::read_file(file).map(Some)
-}
-
 fn show(args: &Show) -> Result<(), Failure> {
     let here = Path::new(".");
     let named = board::find(&args.board, here);
@@ -209,35 +189,4 @@ fn show(args: &Show) -> Result<(), Failure> {
     };
     say(&survey, stated, (args.all, args.json));
     Ok(())
-}
-
-/// Output of `show --json` and `import --json`.
-#[derive(Serialize)]
-struct Shown<'a> {
-    #[serde(flatten)]
-    survey: &'a Survey,
-    /// What its `board.toml` says of the firmware.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    firmware_stated: Option<Firmware>,
-}
-
-/// Shows what a board has; `stated`: what its `board.toml` says of the firmware.
-fn say(survey: &Survey, stated: Option<(Firmware, &Path)>, (whole, json): (bool, bool)) {
-    if json {
-        let firmware_stated = stated.map(|(firmware, _)| firmware);
-        let shown = Shown {
-            survey,
-            firmware_stated,
-        };
-        println!("{:#}", json!(shown));
-        return;
-    }
-    print!("{}", survey.text(whole));
-    if let Some((firmware, file)) = stated {
-        let word = firmware.word();
-        println!(
-            "Its firmware = \"{word}\" ({}), unless [board] says otherwise.",
-            file.display()
-        );
-    }
 }

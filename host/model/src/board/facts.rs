@@ -5,6 +5,7 @@ use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
 use super::firmware::FirmwareTold;
+use super::open::open;
 use super::tree::{Entry, Tree};
 
 /// Affinity fields of an MPIDR in a `reg` of /cpus.
@@ -43,8 +44,20 @@ pub struct Facts {
     pub firmware: FirmwareTold,
 }
 
+/// Version of the GIC of a device tree; 3 where it cannot be told, as most boards have.
+pub fn gic_version(dtb: Vec<u8>) -> u32 {
+    let facts = open(dtb).and_then(|dtb| facts(&dtb));
+    facts.map_or(3, |facts| facts.parts.gic_version)
+}
+
+/// Reads the properties of a board from its device tree, or gives the first one that is missing.
+pub fn facts(dtb: &[u8]) -> Result<Facts, String> {
+    let fdt = Fdt::new(dtb).map_err(|why| why.to_string())?;
+    read(&Tree::new(fdt), fdt)
+}
+
 /// Reads the facts, or says which is missing.
-pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
+fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
     let memory = memory(tree)?;
     let reserved = reserved(tree, fdt);
     let cpus = cpus(tree)?;

@@ -13,7 +13,6 @@ mod tree;
 use std::path::Path;
 
 use bulkhead_abi::plan::Memory;
-use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
 use self::named::Resolved;
@@ -28,7 +27,7 @@ pub use tree::{Entry, Tree};
 
 pub use self::device::pass_entry;
 pub use self::facts::{Cpu, Facts, Parts};
-pub use self::facts::{GICV2, intid, uart_kind};
+pub use self::facts::{GICV2, facts, gic_version, intid, uart_kind};
 pub use self::named::read as read_file;
 pub use self::open::open;
 
@@ -162,18 +161,6 @@ pub fn load(
             Err(PlanError::Description)
         }
     }
-}
-
-/// Version of the GIC of a device tree; 3 where it cannot be told, as most boards have.
-pub fn gic_version(dtb: Vec<u8>) -> u32 {
-    let facts = open(dtb).and_then(|dtb| facts(&dtb));
-    facts.map_or(3, |facts| facts.parts.gic_version)
-}
-
-/// Reads the properties of a board from its device tree, or gives the first one that is missing.
-pub fn facts(dtb: &[u8]) -> Result<Facts, String> {
-    let fdt = Fdt::new(dtb).map_err(|why| why.to_string())?;
-    facts::read(&Tree::new(fdt), fdt)
 }
 
 /// The firmware of a board that is not emulated: what the description says, else its `board.toml`, else what its device

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::emulated::{self, Emulated, EmulatedTree};
+use super::facts::gic_version;
 use super::firmware::Firmware;
 use super::open::MOST_BYTES;
 use super::plan_error::PlanError;
@@ -105,7 +106,7 @@ impl Named {
     /// Its `board.toml` cannot be understood, or the file of its tree cannot be read.
     pub fn gic(&self) -> Result<u32, Failure> {
         match self.dtb()? {
-            Some(dtb) => Ok(super::gic_version(read(&dtb)?)),
+            Some(dtb) => Ok(gic_version(read(&dtb)?)),
             None => Ok(self.defaults()?.gic),
         }
     }

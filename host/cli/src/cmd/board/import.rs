@@ -11,7 +11,7 @@ use bulkhead_model::board::{self, Firmware, FirmwareTold, Kind};
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_runner::temp_files;
 
-use super::{bytes, say, survey};
+use super::tree::{bytes, say, survey};
 use crate::question;
 
 #[derive(clap::Args)]
