@@ -24,8 +24,10 @@ pub struct Runs {
     pub gicv2: Run,
     /// GICv3.
     pub gicv3: Run,
-    /// Of Linux.
+    /// Of Linux, on a GICv3.
     pub linux: LinuxBoot,
+    /// The same on a GICv2.
+    pub linux_gicv2: LinuxBoot,
     /// Of interrupts that a VM takes itself, on a GICv3.
     pub gppt: GpptRuns,
     /// Of a real-time Linux, if it was measured.
@@ -64,6 +66,8 @@ pub fn figures(
         figures.push(match budget.name.as_str() {
             "boot_to_guest" => boot(budget, profile)?,
             "linux_boot" => linux(budget, &runs.linux)?,
+            "linux_boot_ratio" => linux_ratio(budget, &runs.linux)?,
+            "linux_boot_ratio_v2" => linux_ratio(budget, &runs.linux_gicv2)?,
             "rt_share" | "rt_exit_mean" | "rt_exit_longest" | "rt_latency_ratio" => {
                 match &runs.realtime {
                     Some(realtime) => realtime.figure(budget)?,
@@ -195,6 +199,23 @@ fn linux(budget: &Budget, boot: &LinuxBoot) -> Result<Figure, Failure> {
     Ok(figure)
 }
 
+/// In percent of a native boot in the same run, with both as they were.
+fn linux_ratio(budget: &Budget, boot: &LinuxBoot) -> Result<Figure, Failure> {
+    let what = "the boot of Linux was not measured beside a native one";
+    let ratio = boot.ratio();
+    let ratio = ratio.ok_or_else(|| Failure::failed(what, "", ""))?;
+    let mut figure = Figure::new(budget, ratio);
+    "nanoseconds from the kernel's first instruction to its init".clone_into(&mut figure.note);
+    let parts = [("as a VM", boot.guest), ("on the bare board", boot.native)];
+    figure.parts = parts
+        .map(|(name, value)| Part {
+            name: name.to_owned(),
+            value,
+        })
+        .into();
+    Ok(figure)
+}
+
 fn longest_exit(budget: &Budget, longest: &Longest) -> Figure {
     let mut figure = Figure::new(budget, longest.cost.instructions as f64).beside(longest.cost, 1);
     let part = |visit: &bulkhead_profiler::Visit| Part {
@@ -307,6 +328,14 @@ mod tests {
         }
     }
 
+    fn booted(guest: u64) -> LinuxBoot {
+        LinuxBoot {
+            guest,
+            native: 800_000_000,
+            profile: Profile::default(),
+        }
+    }
+
     fn measured(profile: &Profile, others: &[Profile]) -> Result<Vec<Figure>, Failure> {
         let budgets = Budgets::load()?;
         let el2 = El2 {
@@ -329,11 +358,8 @@ mod tests {
         let runs = Runs {
             gicv2: run.clone(),
             gicv3: run,
-            linux: LinuxBoot {
-                guest: 808_000_000,
-                native: 800_000_000,
-                profile: Profile::default(),
-            },
+            linux: booted(808_000_000),
+            linux_gicv2: booted(812_000_000),
             realtime: Some(realtime()),
             gppt: gppt(&["recoverable", "pmr-trapped", "pmr-direct"]),
             gppt_gicv2: gppt(&["gicv2"]),
@@ -360,6 +386,8 @@ mod tests {
         assert_eq!(value(&figures, "hvc_null"), 70.001);
         assert_eq!(value(&figures, "longest_exit"), 500.0);
         assert_eq!(value(&figures, "linux_boot"), 943.34);
+        assert_eq!(value(&figures, "linux_boot_ratio"), 101.0);
+        assert_eq!(value(&figures, "linux_boot_ratio_v2"), 101.5);
         assert_eq!(value(&figures, "gppt_irq"), 0.0);
         assert_eq!(value(&figures, "rt_share"), 80.0);
         assert_eq!(value(&figures, "gppt_irq_v2"), 0.0);
@@ -425,6 +453,7 @@ mod tests {
         let budgets = Budgets::load().expect("they are in the repository");
         let budget = budgets.get("linux_boot").expect("there");
         assert!(linux(budget, &LinuxBoot::default()).is_err());
+        assert!(linux_ratio(budget, &LinuxBoot::default()).is_err());
         let mut no_guest = profile();
         no_guest.boot = None;
         assert!(measured(&no_guest, &[]).is_err());

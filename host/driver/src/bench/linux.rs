@@ -12,10 +12,18 @@ use bulkhead_runner::profile::Instrument;
 use bulkhead_runner::profile::Program;
 use bulkhead_runner::progress::Step;
 
+use super::budgets::Gic;
 use super::ending::run_to_end;
 use super::native::{board, native};
 
-const SYSTEM: &str = "lab/systems/bench-linux.toml";
+/// The systems, by the board's GIC.
+const fn system(gic: Gic) -> &'static str {
+    match gic {
+        Gic::V2 => "lab/systems/bench-linux-gicv2.toml",
+        Gic::V3 => "lab/systems/bench-linux.toml",
+    }
+}
+
 /// Start of the line of `guests/init`; the virtual counter follows it.
 const WORD: &str = "init: ";
 
@@ -37,8 +45,8 @@ impl LinuxBoot {
     /// # Errors
     ///
     /// Something can't be built, fetched or run, or a Linux does not get to its end.
-    pub fn measure() -> Result<Self, Failure> {
-        let built = build(&checkout::root().join(SYSTEM)).map_err(Failure::from)?;
+    pub fn measure(gic: Gic) -> Result<Self, Failure> {
+        let built = build(&checkout::root().join(system(gic))).map_err(Failure::from)?;
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let step = Step::start("measuring: a boot of Linux");
         let native = counter(&run_to_end(&native(&built, 0, folder.path())?, WORD)?)?;
@@ -49,6 +57,11 @@ impl LinuxBoot {
             native,
             profile,
         })
+    }
+
+    /// The time that it takes as a VM in percent of that on the board; `None` if that was not measured.
+    pub fn ratio(&self) -> Option<f64> {
+        (self.native != 0).then(|| 100.0 * self.guest as f64 / self.native as f64)
     }
 
     /// Returns the time that it takes as a VM if it takes `native` on the board: a scale on which kernels and compilers
@@ -113,5 +126,8 @@ mod tests {
             profile: Profile::default(),
         };
         assert!((boot.scaled(934) - 1_027.4).abs() < 1e-9);
+        let ratio = boot.ratio().expect("both were measured");
+        assert!((ratio - 110.0).abs() < 1e-9);
+        assert_eq!(LinuxBoot::default().ratio(), None);
     }
 }

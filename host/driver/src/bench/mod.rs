@@ -126,24 +126,20 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
             let realtime = realtime.then(Realtime::measure).transpose()?;
             let gppt = GpptRuns::measure(Gic::V3)?;
             let gppt_gicv2 = GpptRuns::measure(Gic::V2)?;
-            Ok::<_, Failure>((realtime, gppt, gppt_gicv2, polled::measure()?))
+            let polled = polled::measure()?;
+            let linux = [LinuxBoot::measure(Gic::V3)?, LinuxBoot::measure(Gic::V2)?];
+            Ok::<_, Failure>((realtime, gppt, gppt_gicv2, polled, linux))
         });
         let ours = (|| {
             let (gicv2, _) = measured(Gic::V2)?;
             let (gicv3, el2) = measured(Gic::V3)?;
-            Ok::<_, Failure>((
-                gicv2,
-                gicv3,
-                el2,
-                LinuxBoot::measure()?,
-                DeviceRuns::measure()?,
-            ))
+            Ok::<_, Failure>((gicv2, gicv3, el2, DeviceRuns::measure()?))
         })();
         (ours, others_run.join())
     });
-    let (gicv2, gicv3, el2, linux, devices) = ours?;
+    let (gicv2, gicv3, el2, devices) = ours?;
     let gone = |_| Failure::failed("a measurement has ended without a result", "", "");
-    let (realtime, gppt, gppt_gicv2, polled) = others_ran.map_err(gone)??;
+    let (realtime, gppt, gppt_gicv2, polled, [linux, linux_gicv2]) = others_ran.map_err(gone)??;
     let image_bytes = |profile| {
         let build = Build {
             profile,
@@ -158,6 +154,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         gicv2,
         gicv3,
         linux,
+        linux_gicv2,
         gppt,
         gppt_gicv2,
         devices,
