@@ -285,8 +285,14 @@ fn flaw(plan: &Plan<'_>, base: u64, pcpu: usize, leaf: &Leaf) -> Option<&'static
 }
 
 /// Returns where a pCPU maps keys of a VM of which no vCPU may run there: of those that the vCPUs' pages have, and the first
-/// ones of deterministic VMs, which can be known. The board's random bytes, from which the others come, are on no page either, if these are not.
-pub fn keys(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> Vec<String> {
+/// ones of deterministic VMs, which can be known. `must_be`: there have to be some, which not each board offers. The board's random bytes, from which the others come, are on no page either, if these are not.
+pub fn keys(
+    plan: &Plan<'_>,
+    base: u64,
+    cpus: &[Cpu],
+    must_be: bool,
+    read: &mut Reader<'_>,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let pool = base + plan.header.image.page_pool_offset;
     let mut secrets: Vec<(usize, u64)> = Vec::new();
@@ -312,7 +318,7 @@ pub fn keys(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> 
         }
     }
     secrets.retain(|(_, word)| *word != 0);
-    if secrets.is_empty() {
+    if must_be && secrets.is_empty() {
         wrong.push("no VM has a key that could be looked for".to_owned());
     }
     for (pcpu, leaves) in maps(plan, cpus, read, &mut wrong) {
