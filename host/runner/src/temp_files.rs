@@ -6,7 +6,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -18,10 +17,15 @@ use tempfile::{NamedTempFile, TempDir};
 
 /// Paths of the temporary files and folders that exist now.
 static THERE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-/// Sessions that end in good order themselves.
-static SESSIONS: AtomicUsize = AtomicUsize::new(0);
+/// Number of sessions that end in good order themselves, and the signal that they have to end for, or 0. One lock for both:
+/// each signal either ends the tool or is seen by a session, also one that begins just now.
+static SESSIONS: Mutex<(usize, i32)> = Mutex::new((0, 0));
 /// Attempts at a removal while programs that were told to end still write.
 const TRIES: u32 = 100;
+
+fn sessions() -> MutexGuard<'static, (usize, i32)> {
+    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn there() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     THERE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,18 +125,24 @@ pub struct Session(());
 impl Session {
     /// Begins.
     pub fn begin() -> Self {
-        SESSIONS.fetch_add(1, Ordering::SeqCst);
+        sessions().0 += 1;
         Self(())
+    }
+
+    /// The last signal that came while a session was there to heed it, if one came.
+    pub fn signal(&self) -> Option<i32> {
+        Some(sessions().1).filter(|signal| *signal != 0)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        SESSIONS.fetch_sub(1, Ordering::SeqCst);
+        sessions().0 -= 1;
     }
 }
 
-/// From now on a signal that ends the tool also ends what it has started and removes what is temporary.
+/// From now on a signal that ends the tool also ends what it has started and removes what is temporary; a [`Session`] gets it
+/// instead. A terminal that goes ends what runs on it, but not what was started with `nohup`.
 pub fn watch() {
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
     let Ok(mut signals) = Signals::new(wanted.filter(|signal| !is_ignored(*signal))) else {
@@ -140,15 +150,24 @@ pub fn watch() {
     };
     thread::spawn(move || {
         for signal in signals.forever() {
-            if SESSIONS.load(Ordering::SeqCst) == 0 {
-                end(signal);
-            }
+            take(signal);
         }
     });
 }
 
+/// Gives a signal to the session that is there, or ends the tool.
+fn take(signal: i32) {
+    let mut sessions = sessions();
+    if sessions.0 > 0 {
+        sessions.1 = signal;
+        return;
+    }
+    drop(sessions);
+    end(signal);
+}
+
 /// Whether the tool was started with the signal ignored (`nohup`). Right only before the signal is caught.
-pub fn is_ignored(signal: i32) -> bool {
+fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     // A bit for each signal, from 1 on.
@@ -228,6 +247,14 @@ mod tests {
         assert!(there().contains(&inside) && inside.is_dir());
         drop(folder);
         assert!(!there().contains(&inside) && !inside.exists());
+    }
+
+    #[test]
+    fn a_session_sees_the_signals_that_come_while_it_is_there() {
+        let session = Session::begin();
+        assert_eq!(session.signal(), None);
+        take(SIGTERM);
+        assert_eq!(session.signal(), Some(SIGTERM));
     }
 
     #[test]

@@ -3,19 +3,15 @@
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::attach::Server;
 use super::emulator::{Emulator, Output, timespec};
 use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
-use crate::temp_files::{Session, is_ignored};
+use crate::temp_files::Session;
 
 /// End of a session. The emulator has ended with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,57 +68,17 @@ pub struct Options {
     pub interactive: bool,
 }
 
-/// Signals that end a session in good order instead of the tool on the spot.
-struct Signals {
-    last: Arc<AtomicUsize>,
-    ids: Vec<SigId>,
-}
-
-impl Signals {
-    fn catch() -> io::Result<Self> {
-        let last = Arc::new(AtomicUsize::new(0));
-        let mut ids = Vec::new();
-        // A terminal that goes ends what runs on it, but not what was started with `nohup`.
-        let closed = (!is_ignored(SIGHUP)).then_some(SIGHUP);
-        for signal in [SIGINT, SIGTERM].into_iter().chain(closed) {
-            let number = usize::try_from(signal).unwrap_or_default();
-            ids.push(signal_hook::flag::register_usize(
-                signal,
-                Arc::clone(&last),
-                number,
-            )?);
-        }
-        Ok(Self { last, ids })
-    }
-
-    fn seen(&self) -> Option<i32> {
-        match self.last.load(Ordering::SeqCst) {
-            0 => None,
-            number => i32::try_from(number).ok(),
-        }
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for &id in &self.ids {
-            signal_hook::low_level::unregister(id);
-        }
-    }
-}
-
 /// Runs the session until somebody ends it. The terminal is as before afterwards, however it ends.
 ///
 /// # Errors
 ///
 /// A system call failed that cannot fail in normal operation.
 pub fn session(emulator: &mut Emulator, options: Options, view: &mut dyn View) -> io::Result<End> {
-    let signals = Signals::catch()?;
     // What somebody runs ends in good order; what a test runs ends with the test.
-    let _session = options.interactive.then(Session::begin);
+    let signals = options.interactive.then(Session::begin);
     let interactive = options.interactive && is_terminal();
     let raw = interactive.then(RawMode::enter).transpose()?;
-    let end = turn(emulator, options, view, &signals, interactive);
+    let end = turn(emulator, options, view, signals.as_ref(), interactive);
     drop(raw);
     if !matches!(end, Ok(End::Emulator(_))) {
         emulator.kill();
@@ -134,7 +90,7 @@ fn turn(
     emulator: &mut Emulator,
     mut options: Options,
     view: &mut dyn View,
-    signals: &Signals,
+    signals: Option<&Session>,
     interactive: bool,
 ) -> io::Result<End> {
     /// Bounds how late a signal is noticed that arrives just before `poll`, and paces ticks.
@@ -144,7 +100,7 @@ fn turn(
     let mut keys = Keys::default();
     let mut buffer = [0; 16 * 1024];
     loop {
-        if let Some(signal) = signals.seen() {
+        if let Some(signal) = signals.and_then(Session::signal) {
             return Ok(End::Signal(signal));
         }
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
