@@ -2,7 +2,7 @@
 //! (`docs/adr/0024-shadow-virtqueues.md`).
 
 use crate::area::Area;
-use crate::board::{self, Board, Range};
+use crate::board::{self, Board, Range, number};
 use arrayvec::ArrayVec;
 use bulkhead_abi::plan::MAX_VIRTIO_DEVICES;
 use dtoolkit::fdt::FdtNode;
@@ -169,12 +169,6 @@ fn port(node: FdtNode<'static>) -> Result<Port, &'static str> {
         vlan: number(node, "vlan").ok_or("a port has no vlan")?,
         mac: mac.ok_or("a port has no address")?,
     })
-}
-
-fn number(node: FdtNode<'static>, name: &str) -> Option<u32> {
-    let mut properties = node.properties();
-    let property = properties.find(|property| property.name() == name)?;
-    property.value_as::<u32>().ok()
 }
 
 fn wide(node: FdtNode<'static>, name: &str) -> Option<u64> {

@@ -1,6 +1,7 @@
 //! Machine that the guest runs on, read from the device tree.
 
 use arrayvec::ArrayVec;
+use bulkhead_channel::Shape;
 use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::{Node, Property};
 
@@ -45,6 +46,21 @@ pub struct Doorbell {
     pub intid: Option<u32>,
 }
 
+/// A channel of which this machine is an end.
+#[derive(Clone, Copy, Debug)]
+pub struct Channel {
+    /// Its name in the description of the system.
+    pub label: &'static str,
+    /// Memory that this end writes, and the other.
+    pub memory: [Range; 2],
+    /// Length and number of its messages.
+    pub shape: Shape,
+    /// Address of the page by which the other end is rung, if it hears.
+    pub page: Option<usize>,
+    /// INTID by which this end hears, if it does.
+    pub intid: Option<u32>,
+}
+
 /// A device with one interrupt.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
@@ -63,6 +79,8 @@ pub struct Board {
     pub shared: ArrayVec<Shared, 8>,
     /// Doorbells, in the order of the device tree.
     pub doorbells: ArrayVec<Doorbell, 8>,
+    /// Channels, in the order of the device tree.
+    pub channels: ArrayVec<Channel, 4>,
     /// virtio-mmio devices, and places for such, in the order of the device tree.
     pub virtio: ArrayVec<Device, 32>,
     /// The node that says which devices of other VMs this machine serves ([`crate::backend`]).
@@ -116,6 +134,7 @@ impl Default for Board {
             }]),
             shared: ArrayVec::new(),
             doorbells: ArrayVec::new(),
+            channels: ArrayVec::new(),
             virtio: ArrayVec::new(),
             backend: None,
             devices: ArrayVec::new(),
@@ -323,6 +342,13 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
     let Some(first) = ranges.first().copied() else {
         return;
     };
+    if is("bulkhead,channel")
+        && let Some(channel) = channel(node, &ranges)
+    {
+        board.channels.push(channel);
+        board.devices.extend(ranges.into_iter().skip(2));
+        return;
+    }
     if text(node, "device_type") == Some("memory") {
         board.memory.extend(ranges);
         return;
@@ -374,6 +400,27 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
         board.gicc = gicc;
     }
     board.devices.extend(ranges);
+}
+
+fn channel(node: FdtNode<'static>, ranges: &[Range]) -> Option<Channel> {
+    let [own, peer, rest @ ..] = ranges else {
+        return None;
+    };
+    let count = |name| usize::try_from(number(node, name)?).ok();
+    Some(Channel {
+        label: text(node, "label").unwrap_or_default(),
+        memory: [*own, *peer],
+        shape: Shape::new(count("bulkhead,message-size")?, count("bulkhead,messages")?)?,
+        page: rest.first().map(|page| page.base),
+        intid: interrupt(node),
+    })
+}
+
+/// A number in a property.
+pub(crate) fn number(node: FdtNode<'static>, name: &str) -> Option<u32> {
+    let mut properties = node.properties();
+    let property = properties.find(|property| property.name() == name)?;
+    property.value_as::<u32>().ok()
 }
 
 fn device(node: FdtNode<'static>, range: Range) -> Option<Device> {

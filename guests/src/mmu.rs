@@ -1,6 +1,6 @@
 //! Translation at EL1: every address to itself, 39 bits, in blocks. RAM is Normal write-back memory, so
 //! that caches, exclusives and unaligned accesses work, and so is what a backend shares with EL2, which maps it so;
-//! regions shared with other VMs are Normal non-cacheable, because a peer may map them so; everything else is Device
+//! regions of channels are likewise; regions shared with other VMs are Normal non-cacheable, because a peer may map them so; everything else is Device
 //! memory, execute-never.
 
 use crate::backend;
@@ -64,7 +64,13 @@ pub(crate) fn refine(board: &Board) {
             .shared
             .iter()
             .any(|region| region.range.overlaps(block));
-        let kind = if shared { UNCACHED } else { DEVICE };
+        let mut channels = board.channels.iter().flat_map(|channel| channel.memory);
+        // Both ends of a channel map it as RAM (ADR 25).
+        let kind = match (shared, channels.any(|memory| memory.overlaps(block))) {
+            (true, _) => UNCACHED,
+            (_, true) => NORMAL,
+            _ => DEVICE,
+        };
         replace(&MMU_LEVEL2.0[index], block.base as u64 | kind);
     }
     for index in (0..512).filter(|index| *index != own) {

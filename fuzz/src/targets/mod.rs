@@ -1,6 +1,7 @@
 //! The targets: one for each edge.
 
 pub mod calls;
+pub mod channel;
 pub mod clocks;
 pub mod console;
 pub mod exits;
@@ -23,6 +24,7 @@ pub const ALL: &[Target] = &[
     stage2::TARGET,
     vgic::TARGET,
     virtio::TARGET,
+    channel::TARGET,
 ];
 
 #[cfg(test)]

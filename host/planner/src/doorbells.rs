@@ -66,6 +66,7 @@ pub(super) fn assign(
             shared: spec
                 .shared
                 .map(|index| system.shared[index].name.value.clone()),
+            is_added: spec.is_added,
         });
     }
     doorbells

@@ -16,7 +16,7 @@ use super::{
     EmulatedDevice, Mapped, PlannedDevice, PlannedDoorbell, PlannedIo, PlannedPayload, PlannedVm,
 };
 use super::{doorbells, emulated, gppt, ipa, passthrough};
-use crate::guest_tree::{BackendEnd, DoorbellEnd, GuestTree};
+use crate::guest_tree::{BackendEnd, ChannelEnd, DoorbellEnd, GuestTree};
 use crate::planned::GuestGic;
 
 /// Blocks of stage 2, and of the kernel's first mapping.
@@ -142,6 +142,11 @@ pub(super) fn arrange(
         .iter()
         .filter_map(|bell| DoorbellEnd::of(bell, vm))
         .collect();
+    let channels: Vec<_> = system
+        .channels
+        .iter()
+        .filter_map(|channel| ChannelEnd::of(channel, vm, system, doorbells))
+        .collect();
     let names: Vec<&str> = system.vms.iter().map(|vm| vm.name.value.as_str()).collect();
     let mut tree = GuestTree {
         cpus,
@@ -152,6 +157,7 @@ pub(super) fn arrange(
         devices: &devices,
         shared: &shared,
         doorbells: &ends,
+        channels: &channels,
         virtio: &virtio,
         backend: backend.map(|(io, service)| BackendEnd {
             io,

@@ -34,7 +34,10 @@ mod unpack;
 pub use file::Content;
 pub use io::{DeviceUse, PlannedDevice, PlannedImage, PlannedIo, ServiceVm};
 pub use plan::{Planned, plan};
-pub use planned::{EmulatedDevice, Mapped, PlannedCpu, PlannedDoorbell, PlannedPayload, PlannedVm};
+pub use planned::{
+    EmulatedDevice, Mapped, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedEnd,
+    PlannedPayload, PlannedVm,
+};
 pub use profile::profile;
 pub use share::{Runs, Server, Share, Usage, percent, usage};
 pub use sources::Sources;

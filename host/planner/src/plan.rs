@@ -12,7 +12,7 @@ use bulkhead_model::failure::Failure;
 
 use crate::cpus::Assigned;
 use crate::io::PlannedIo;
-use crate::planned::{PlannedCpu, PlannedDoorbell, PlannedVm};
+use crate::planned::{PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedVm};
 use crate::sources::Sources;
 use crate::store::Reads;
 use crate::{
@@ -36,6 +36,8 @@ pub struct Planned {
     pub vms: Vec<PlannedVm>,
     /// Doorbells between them, in the order of those that ring.
     pub doorbells: Vec<PlannedDoorbell>,
+    /// Channels between them, in the order of the file; their doorbells are among the others.
+    pub channels: Vec<PlannedChannel>,
     /// The virtio devices of VMs, if there are any, and who serves them.
     pub io: Option<PlannedIo>,
     /// The image.
@@ -175,6 +177,7 @@ pub fn plan(
         cpus,
         vms,
         doorbells,
+        channels: PlannedChannel::all(system),
         io,
         image,
         bytes,

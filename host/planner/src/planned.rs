@@ -1,10 +1,11 @@
 //! Parts of a system as planned.
 
 use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq};
+use bulkhead_channel::Shape;
 use bulkhead_core::gppt::{Mode, Reclaim};
 
 use bulkhead_model::board::PassthroughDevice;
-use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, Limit};
+use bulkhead_model::describe::{ChannelEnd, CpuTime, CrashSpec, Deviation, Limit, System};
 
 use crate::file::Content;
 
@@ -84,6 +85,8 @@ pub struct PlannedDoorbell {
     pub apart: u64,
     /// Name of the shared memory that it is about.
     pub shared: Option<String>,
+    /// Whether it is one of a channel: no table of the description.
+    pub is_added: bool,
 }
 
 impl PlannedDoorbell {
@@ -107,6 +110,48 @@ impl PlannedDoorbell {
             pintid: self.intid as u16,
             flags: IRQ_EDGE | IRQ_DOORBELL,
         })
+    }
+}
+
+/// A channel as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedChannel {
+    /// Name.
+    pub name: String,
+    /// Its ends.
+    pub ends: [PlannedEnd; 2],
+    /// Length and number of its messages.
+    pub shape: Shape,
+}
+
+/// An end of a channel as planned.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedEnd {
+    /// Index of the VM.
+    pub vm: usize,
+    /// IPA and size of the memory that it writes, in both VMs.
+    pub memory: (u64, u64),
+    /// Whether it is told of messages, by a doorbell.
+    pub hears: bool,
+}
+
+impl PlannedChannel {
+    /// The channels of a system.
+    pub(super) fn all(system: &System) -> Vec<Self> {
+        let end = |end: &ChannelEnd| {
+            let memory = &system.shared[end.memory];
+            PlannedEnd {
+                vm: end.vm,
+                memory: (memory.ipa.value, memory.size.value),
+                hears: end.hears,
+            }
+        };
+        let channels = system.channels.iter().map(|channel| Self {
+            name: channel.name.value.clone(),
+            ends: channel.ends.each_ref().map(end),
+            shape: channel.shape,
+        });
+        channels.collect()
     }
 }
 

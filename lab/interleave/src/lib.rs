@@ -41,6 +41,8 @@ pub mod vgic;
 #[path = "../../../core/src/sync/wants_space.rs"]
 pub mod wants_space;
 
+#[path = "../../../channel/src/queue/mod.rs"]
+pub mod channel;
 #[path = "../../../poll/src/word.rs"]
 pub mod word;
 

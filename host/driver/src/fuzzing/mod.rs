@@ -133,6 +133,13 @@ pub const TARGETS: &[Target] = &[
         runs: 200_000,
         of: Package::Core,
     },
+    Target {
+        name: "channel",
+        claim: "Whatever the other end of a channel writes, a call moves this end by one message, or to where it is told; \
+                an end that sleeps has nothing to do; and when the other behaves again, messages come.",
+        runs: 200_000,
+        of: Package::Core,
+    },
 ];
 
 /// Bound at which a search stops.

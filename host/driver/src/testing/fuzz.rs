@@ -19,7 +19,7 @@ pub fn tests() -> Vec<Test> {
                 Package::Host => &host,
             });
             let job: Job = Box::new(move |context| search(context, &shared, target));
-            Test::build(format!("fuzz/{}", target.name), target.claim, job)
+            Test::parallel(format!("fuzz/{}", target.name), target.claim, job)
         })
         .collect()
 }

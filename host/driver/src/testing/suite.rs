@@ -20,7 +20,7 @@ pub enum Stage {
     /// One after the other, first: compilers use all CPUs by themselves, and later tests need what
     /// these build.
     Build,
-    /// Several at a time.
+    /// Several at a time, also those that build what keeps one CPU busy.
     Parallel,
     /// One after the other, last: they judge what the others have left.
     Last,

@@ -34,6 +34,11 @@ pub enum Code {
     BoardUnfit,
     BoardUnknown,
     BoardValue,
+    ChannelEnds,
+    ChannelIncomplete,
+    ChannelName,
+    ChannelShape,
+    ChannelUnknownVm,
     ClassLacking,
     ClassSuperfluous,
     ConsoleMonitor,
@@ -157,7 +162,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 127] = [
+    pub const ALL: [Self; 132] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -166,6 +171,11 @@ impl Code {
         Self::BoardUnfit,
         Self::BoardUnknown,
         Self::BoardValue,
+        Self::ChannelEnds,
+        Self::ChannelIncomplete,
+        Self::ChannelName,
+        Self::ChannelShape,
+        Self::ChannelUnknownVm,
         Self::ClassLacking,
         Self::ClassSuperfluous,
         Self::ConsoleMonitor,
@@ -298,6 +308,11 @@ impl Code {
             Self::BoardUnfit => "bulkhead::board::unfit",
             Self::BoardUnknown => "bulkhead::board::unknown",
             Self::BoardValue => "bulkhead::board::value",
+            Self::ChannelEnds => "bulkhead::channel::ends",
+            Self::ChannelIncomplete => "bulkhead::channel::incomplete",
+            Self::ChannelName => "bulkhead::channel::name",
+            Self::ChannelShape => "bulkhead::channel::shape",
+            Self::ChannelUnknownVm => "bulkhead::channel::unknown-vm",
             Self::ClassLacking => "bulkhead::class::lacking",
             Self::ClassSuperfluous => "bulkhead::class::superfluous",
             Self::ConsoleMonitor => "bulkhead::console::monitor",

@@ -13,7 +13,7 @@ use super::suggest::{nearest, other_vm};
 use super::vm::VmSpec;
 
 /// Least time from one interrupt to the next, if the description does not say: 0.1 ms in nanoseconds.
-const APART: u64 = 100_000;
+pub(super) const APART: u64 = 100_000;
 
 /// `[doorbell.NAME]`.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct DoorbellSpec {
     pub shared: Option<usize>,
     /// Nanoseconds from one interrupt to the next at least.
     pub apart: u64,
+    /// Whether it is one of a channel: no table of the description.
+    pub is_added: bool,
 }
 
 /// VMs and shared memory of the description, to which doorbells refer.
@@ -115,6 +117,7 @@ pub(super) fn read(
         to: to?,
         shared,
         apart: apart.map_or(APART, |apart| apart.value),
+        is_added: false,
     })
 }
 

@@ -5,7 +5,7 @@
 //! `const { VM.number("vcpus") }`: a key that the table does not have, or that holds something
 //! else, is an error of the compiler. That no key of a table is left unread is held by a test.
 
-use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, MAX_WEIGHT};
+use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, MAX_VMS, MAX_WEIGHT};
 
 use super::size::{ADDRESS, DURATION, Notation, PERCENT, SIZE, TIME};
 use super::words::{
@@ -52,8 +52,8 @@ pub enum Kind {
     Tables(&'static Table),
     /// Tables with names, at least so many, and names that they cannot have.
     Named(&'static Table, usize, &'static [&'static str]),
-    /// A table of VMs with the access of each.
-    Access,
+    /// A table of VMs with one of some words for each, from so many VMs to so many.
+    PerVm(&'static [&'static str], usize, usize),
 }
 
 /// Words that a key can have.
@@ -137,6 +137,7 @@ pub const SYSTEM: &Table = &Table {
         plain("vm", Kind::Named(VM, 1, &RESERVED), VM.about),
         plain("shared", Kind::Named(SHARED, 0, &[]), SHARED.about),
         plain("doorbell", Kind::Named(DOORBELL, 0, &[]), DOORBELL.about),
+        plain("channel", Kind::Named(CHANNEL, 0, &[]), CHANNEL.about),
         plain("network", Kind::Named(NETWORK, 0, &[]), NETWORK.about),
         plain("service", Kind::Table(SERVICE), SERVICE.about),
         plain("console", Kind::Table(CONSOLE), CONSOLE.about),
@@ -298,7 +299,7 @@ pub const SHARED: &Table = &Table {
     keys: &[
         plain("size", Kind::Quantity(&SIZE), "Bytes, in pages of 4 KiB."),
         plain("ipa", Kind::Quantity(&ADDRESS), "Guest address in all its VMs."),
-        plain("vms", Kind::Access, "The VMs that have it, each with r or rw."),
+        plain("vms", Kind::PerVm(&["r", "rw"], 1, MAX_VMS), "The VMs that have it, each with r or rw."),
     ],
     rules: &[Rule::Has(&["size", "ipa", "vms"])],
 };
@@ -316,6 +317,27 @@ pub const DOORBELL: &Table = &Table {
         plain("apart", Kind::Quantity(&DURATION), "Least time from one interrupt to the next. Default: 100us."),
     ],
     rules: &[Rule::Has(&["from", "to"])],
+};
+
+/// How an end of a channel hears of messages: by an interrupt.
+pub const DOORBELL_END: &str = "doorbell";
+/// The same: it looks.
+pub const POLLING_END: &str = "poll";
+
+/// `[channel.NAME]`.
+#[rustfmt::skip]
+pub const CHANNEL: &Table = &Table {
+    name: "channel",
+    heading: "`[channel.NAME]`",
+    about: "Messages between two VMs, in both directions: memory of each end, which only that end writes, and doorbells. The crate `bulkhead-channel` and `bulkhead_channel.h` send and receive.",
+    keys: &[
+        plain("ends", Kind::PerVm(&[DOORBELL_END, POLLING_END], 2, 2), "Its two VMs, each with how it hears of messages: `doorbell`, by an interrupt when it sleeps, or `poll`, not at all: it looks, without an exit."),
+        key("message", Kind::Number(1, 4096), "64", "Bytes of the longest message. Default: 64."),
+        key("messages", Kind::Number(1, 65536), "64", "Messages that wait in each direction at most, a power of two. Default: 64."),
+        plain("ipa", Kind::Quantity(&ADDRESS), "Guest address of the memory, in both VMs. Default: one channel behind the other, from 0x70000000 on, or from 0x10000000 if an end has RAM there."),
+        plain("apart", Kind::Quantity(&DURATION), "Least time from one interrupt to the next at an end that hears. Default: 100us."),
+    ],
+    rules: &[Rule::Has(&["ends"])],
 };
 
 /// An entry of `disks`.
@@ -390,9 +412,9 @@ pub const CONSOLE: &Table = &Table {
 };
 
 /// All tables but the whole file, in the order of the book.
-pub const TABLES: [&Table; 14] = [
-    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, DISK, PORT, SHARED, DOORBELL, NETWORK, SERVICE,
-    CONSOLE,
+pub const TABLES: [&Table; 15] = [
+    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, DISK, PORT, SHARED, DOORBELL, CHANNEL, NETWORK,
+    SERVICE, CONSOLE,
 ];
 
 /// A key that holds a string.

@@ -2,6 +2,7 @@
 //! can be shown at its place.
 
 mod board;
+mod channel;
 mod class;
 mod code;
 mod cpu;
@@ -31,6 +32,7 @@ use crate::failure::Failure;
 use keys::{CONSOLE, Key, SYSTEM};
 
 pub use board::{BoardSource, BoardSpec};
+pub use channel::{ChannelEnd, ChannelSpec};
 pub use class::{BoardGic, Deviation, InterruptSpec, class_name, gic_version};
 pub use code::{Code, Severity};
 pub use cpu::{CpuSpec, CpuTime};
@@ -65,6 +67,8 @@ pub struct System {
     pub shared: Vec<SharedSpec>,
     /// Doorbells in the order of the file.
     pub doorbells: Vec<DoorbellSpec>,
+    /// Channels in the order of the file; their memory and doorbells are behind those of the file.
+    pub channels: Vec<ChannelSpec>,
     /// Networks in the order of the file.
     pub networks: Vec<NetworkSpec>,
     /// What the file says of those who serve disks and networks.
@@ -115,6 +119,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let vms = named_tables(&mut top, const { SYSTEM.key("vm") });
     let shared = named_tables(&mut top, const { SYSTEM.key("shared") });
     let doorbells = named_tables(&mut top, const { SYSTEM.key("doorbell") });
+    let channels = named_tables(&mut top, const { SYSTEM.key("channel") });
     let networks = named_tables(&mut top, const { SYSTEM.key("network") });
     let service_place = top.key_span(const { SYSTEM.key("service") });
     let io = table(&mut top, const { SYSTEM.key("service") });
@@ -135,7 +140,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         );
     }
     let shared_names: Vec<String> = shared.iter().map(|(name, _)| name.value.clone()).collect();
-    let shared: Vec<_> = shared
+    let mut shared: Vec<_> = shared
         .into_iter()
         .filter_map(|(name, table)| shared::read(name, table, (&vms, &declared), findings))
         .collect();
@@ -145,9 +150,20 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         shared: &shared,
         shared_names: &shared_names,
     };
-    let doorbells: Vec<_> = doorbells
+    let mut doorbells: Vec<_> = doorbells
         .into_iter()
         .filter_map(|(name, table)| doorbell::read(name, table, rest, findings))
+        .collect();
+    let mut parts = channel::Parts {
+        vms: &vms,
+        vm_names: &declared,
+        shared: &mut shared,
+        doorbells: &mut doorbells,
+    };
+    let mut taken = 0;
+    let channels: Vec<_> = channels
+        .into_iter()
+        .filter_map(|(name, table)| channel::read(name, table, &mut taken, &mut parts, findings))
         .collect();
     doorbell::count(&doorbells, findings);
     let networks: Vec<_> = networks
@@ -195,6 +211,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         vms,
         shared,
         doorbells,
+        channels,
         networks,
         io,
         service,

@@ -102,10 +102,11 @@ fn kind(of: &Kind) -> Value {
         Kind::Tables(of) => json!({ "type": "array", "items": table(of) }),
         Kind::Or(value, of) => json!({ "anyOf": [kind(value), table(of)] }),
         Kind::Named(of, least, reserved) => named(of, least, reserved),
-        Kind::Access => json!({
+        Kind::PerVm(words, least, most) => json!({
             "type": "object",
-            "minProperties": 1,
-            "additionalProperties": { "enum": ["r", "rw"] },
+            "minProperties": least,
+            "maxProperties": most,
+            "additionalProperties": { "enum": words },
         }),
     }
 }

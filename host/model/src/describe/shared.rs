@@ -21,7 +21,7 @@ pub struct SharedSpec {
     pub ipa: Placed<u64>,
     /// Index of each VM that maps it, and whether that may write.
     pub vms: Vec<(usize, Placed<bool>)>,
-    /// Whether the planner adds it, such as the memory of a disk: no table of the description.
+    /// Whether it is that of a channel, or one that the planner adds, such as a disk: no table of the description.
     pub is_added: bool,
 }
 

@@ -7,7 +7,9 @@ mod virtio;
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 use dtoolkit::model::DeviceTree;
 
+use bulkhead_channel::Shape;
 use bulkhead_model::board::PassthroughDevice;
+use bulkhead_model::describe::{self, ChannelSpec, System};
 
 use crate::io::PlannedDevice;
 use crate::planned::{EmulatedDevice, GuestGic, PlannedDoorbell};
@@ -36,6 +38,59 @@ pub struct DoorbellEnd<'a> {
     pub shared: Option<&'a str>,
 }
 
+/// A channel as one of its two VMs sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct ChannelEnd<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// Name of the VM at the other end.
+    pub peer: &'a str,
+    /// IPA and size of the memory that this end writes, and of that which the other writes.
+    pub memory: [(u64, u64); 2],
+    /// Length and number of its messages.
+    pub shape: Shape,
+    /// IPA of the page by which it rings, if the other end hears.
+    pub rings: Option<u64>,
+    /// INTID by which it hears, if it does.
+    pub hears: Option<u32>,
+}
+
+impl<'a> ChannelEnd<'a> {
+    /// End of a channel that VM `vm` has; none if it has neither.
+    pub fn of(
+        channel: &'a ChannelSpec,
+        vm: usize,
+        system: &'a System,
+        doorbells: &[PlannedDoorbell],
+    ) -> Option<Self> {
+        let [first, second] = &channel.ends;
+        let (own, peer) = match vm {
+            vm if vm == first.vm => (first, second),
+            vm if vm == second.vm => (second, first),
+            _ => return None,
+        };
+        let memory = |end: &describe::ChannelEnd| {
+            let memory = &system.shared[end.memory];
+            (memory.ipa.value, memory.size.value)
+        };
+        // A doorbell is about what is written by who rings it.
+        let bell = |writer: &describe::ChannelEnd| {
+            let written = system.shared[writer.memory].name.value.as_str();
+            doorbells
+                .iter()
+                .find(|bell| bell.shared.as_deref() == Some(written))
+        };
+        Some(Self {
+            name: &channel.name.value,
+            peer: &system.vms[peer.vm].name.value,
+            memory: [memory(own), memory(peer)],
+            shape: channel.shape,
+            rings: bell(own).map(|bell| bell.ipa),
+            hears: bell(peer).map(|bell| bell.intid),
+        })
+    }
+}
+
 /// Way in which a VM uses a doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -46,8 +101,11 @@ pub enum Way {
 }
 
 impl<'a> DoorbellEnd<'a> {
-    /// End of a doorbell that VM `vm` has; none if it has neither.
+    /// End of a doorbell that VM `vm` has; none if it has neither, or if the doorbell is a channel's.
     pub fn of(bell: &'a PlannedDoorbell, vm: usize) -> Option<Self> {
+        if bell.is_added {
+            return None;
+        }
         let way = match vm {
             vm if vm == bell.from => Way::Rings(bell.ipa),
             vm if vm == bell.to => Way::Hears(bell.intid),
@@ -80,6 +138,8 @@ pub struct GuestTree<'a> {
     pub shared: &'a [(String, u64, u64)],
     /// Doorbells that it rings or hears.
     pub doorbells: &'a [DoorbellEnd<'a>],
+    /// Channels of which it is an end.
+    pub channels: &'a [ChannelEnd<'a>],
     /// Its virtio devices.
     pub virtio: &'a [&'a PlannedDevice],
     /// What it serves, if it is the service VM.
@@ -148,6 +208,9 @@ impl GuestTree<'_> {
         }
         for end in self.doorbells.iter().filter(|end| end.shared.is_none()) {
             root = root.child(self.doorbell(end));
+        }
+        for end in self.channels {
+            root = root.child(channel(end));
         }
         for device in self.virtio {
             root = root.child(virtio::device(device));
@@ -330,6 +393,31 @@ fn clock(phandle: u32, frequency: u32) -> Build {
         .cells("phandle", &[phandle])
 }
 
+/// A channel.
+fn channel(end: &ChannelEnd) -> Build {
+    let [(own, size), (peer, peer_size)] = end.memory;
+    let mut registers = vec![own, size, peer, peer_size];
+    let mut names = vec!["own", "peer"];
+    if let Some(page) = end.rings {
+        registers.extend([page, PAGE]);
+        names.push("doorbell");
+    }
+    // The planner's numbers are small.
+    let cell = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let node = Build::new(format!("channel@{own:x}"))
+        .texts("compatible", &["bulkhead,channel"])
+        .texts("label", &[end.name])
+        .texts("bulkhead,peer", &[end.peer])
+        .wide("reg", &registers)
+        .texts("reg-names", &names)
+        .cells("bulkhead,message-size", &[cell(end.shape.message())])
+        .cells("bulkhead,messages", &[cell(end.shape.slots())]);
+    match end.hears {
+        Some(intid) => node.cells("interrupts", &[0, intid - 32, EDGE]),
+        None => node,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use dtoolkit::fdt::Fdt;
@@ -388,6 +476,24 @@ mod tests {
                     shared: None,
                 },
             ],
+            channels: &[
+                ChannelEnd {
+                    name: "orders",
+                    peer: "screen",
+                    memory: [(0x1000_0000, 8192), (0x1000_2000, 8192)],
+                    shape: Shape::new(64, 32).expect("a shape"),
+                    rings: Some(0x0920_1000),
+                    hears: Some(38),
+                },
+                ChannelEnd {
+                    name: "looks",
+                    peer: "screen",
+                    memory: [(0x1000_4000, 4096), (0x1000_5000, 4096)],
+                    shape: Shape::new(1, 1).expect("a shape"),
+                    rings: None,
+                    hears: None,
+                },
+            ],
             virtio: &[],
             backend: None,
             arguments: "console=ttyAMA0",
@@ -434,6 +540,40 @@ mod tests {
         let frames = [0, 0x0908_0000, 0, 0x1000, 0, 0x0908_1000, 0, 0x1000];
         assert_eq!(cells(&fdt, "/watchdog@9080000", "reg"), frames);
         assert_eq!(cells(&fdt, "/events", "interrupts"), [0, 4, 1]);
+    }
+
+    #[test]
+    fn channels_say_where_their_memory_is_and_how_they_are_rung_and_heard() {
+        let dtb = tree(3);
+        let fdt = Fdt::new(&dtb).expect("a tree");
+        let path = "/channel@10000000";
+        assert_eq!(
+            cells(&fdt, path, "reg"),
+            [
+                0,
+                0x1000_0000,
+                0,
+                8192,
+                0,
+                0x1000_2000,
+                0,
+                8192,
+                0,
+                0x0920_1000,
+                0,
+                4096
+            ]
+        );
+        assert_eq!(cells(&fdt, path, "interrupts"), [0, 6, 1]);
+        assert_eq!(cells(&fdt, path, "bulkhead,message-size"), [64]);
+        assert_eq!(cells(&fdt, path, "bulkhead,messages"), [32]);
+        let silent = "/channel@10004000";
+        assert_eq!(
+            cells(&fdt, silent, "reg"),
+            [0, 0x1000_4000, 0, 4096, 0, 0x1000_5000, 0, 4096]
+        );
+        let node = fdt.find_node(silent).expect("node");
+        assert!(node.property("interrupts").is_none());
     }
 
     #[test]

@@ -23,7 +23,7 @@ const ECHOES: [&str; 8] = [
     "vcpus",
 ];
 /// Lists, and the keys by which their entries are known.
-const LISTS: [(&str, &[&str]); 11] = [
+const LISTS: [(&str, &[&str]); 13] = [
     ("memory", &["pa"]),
     ("vms", &["name"]),
     ("cpus", &["cpu"]),
@@ -33,6 +33,8 @@ const LISTS: [(&str, &[&str]); 11] = [
     ("emulated", &["kind"]),
     ("deviations", &["stated"]),
     ("doorbells", &["name"]),
+    ("channels", &["name"]),
+    ("ends", &["vm"]),
     ("quiets", &["device", "pa"]),
     ("virtio", &["kind", "name"]),
 ];
@@ -70,6 +72,7 @@ pub fn compare(name: &str, old: &Value, new: &Value) -> Differences {
         "vms",
         "service",
         "doorbells",
+        "channels",
         "image",
     ] {
         walk(
@@ -254,6 +257,18 @@ fn bell(value: &Value) -> String {
     )
 }
 
+/// A whole channel, likewise.
+fn channel(value: &Value) -> String {
+    let ends = value["ends"].as_array().into_iter().flatten();
+    let ends: Vec<_> = ends.filter_map(|end| end["vm"].as_str()).collect();
+    format!(
+        "between {}, {} messages of {} bytes",
+        ends.join(" and "),
+        plain(&value["messages"]),
+        plain(&value["message"])
+    )
+}
+
 /// A key as people say it.
 fn said(key: &str) -> String {
     let known = [
@@ -297,6 +312,7 @@ impl Change {
             "vms" => format!("VM {second}"),
             "cpus" => format!("CPU {second}"),
             "doorbells" => format!("doorbell {second}"),
+            "channels" => format!("channel {second}"),
             "name" | "provisional" => "plan".to_owned(),
             other => other.to_owned(),
         }
@@ -304,7 +320,7 @@ impl Change {
 
     /// Property of the subject that changed.
     pub fn what(&self) -> String {
-        let listed = ["vms", "cpus", "doorbells"].contains(&self.path[0].as_str());
+        let listed = ["vms", "cpus", "doorbells", "channels"].contains(&self.path[0].as_str());
         let behind = match (listed, self.path.len()) {
             (true, 2..) => &self.path[2..],
             (false, 2..) => &self.path[1..],
@@ -342,6 +358,7 @@ impl Change {
         value.map(|value| match self.path.as_slice() {
             [part, _] if part == "vms" => vm(value),
             [part, _] if part == "doorbells" => bell(value),
+            [part, _] if part == "channels" => channel(value),
             _ => words(key, value),
         })
     }

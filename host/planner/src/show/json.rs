@@ -11,7 +11,7 @@ use bulkhead_model::describe::{CrashSpec, Deviation, class_name};
 use super::document::{Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::virtio::{self, Service};
 use super::{access, el2_bytes, memory_map, profile_name, profile_why};
-use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, usage};
+use crate::{Planned, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, usage};
 
 /// The plan as JSON.
 pub fn json(planned: &Planned) -> Value {
@@ -53,6 +53,11 @@ pub fn json(planned: &Planned) -> Value {
             .doorbells
             .iter()
             .map(|bell| Doorbell::of(planned, bell))
+            .collect(),
+        channels: planned
+            .channels
+            .iter()
+            .map(|channel| Channel::of(planned, channel))
             .collect(),
         memory: memory_map(planned)
             .into_iter()
@@ -96,6 +101,7 @@ struct Document<'a> {
     vms: Vec<Vm<'a>>,
     service: Option<Service<'a>>,
     doorbells: Vec<Doorbell<'a>>,
+    channels: Vec<Channel<'a>>,
     memory: Vec<Owned<'a>>,
     image: Image,
 }
@@ -178,6 +184,38 @@ impl<'a> Doorbell<'a> {
             physical: bell.physical,
             apart_ns: bell.apart,
             shared: bell.shared.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Channel<'a> {
+    name: &'a str,
+    message: usize,
+    messages: usize,
+    ends: [End<'a>; 2],
+}
+
+#[derive(Serialize)]
+struct End<'a> {
+    vm: &'a str,
+    ipa: Hex,
+    size: u64,
+    hears: bool,
+}
+
+impl<'a> Channel<'a> {
+    fn of(planned: &'a Planned, channel: &'a PlannedChannel) -> Self {
+        Self {
+            name: &channel.name,
+            message: channel.shape.message(),
+            messages: channel.shape.slots(),
+            ends: channel.ends.map(|end| End {
+                vm: &planned.vms[end.vm].name,
+                ipa: Hex(end.memory.0),
+                size: end.memory.1,
+                hears: end.hears,
+            }),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::virtio;
 use super::{
     access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset, vcpu_name,
 };
-use crate::{Planned, PlannedCpu, PlannedVm, Runs, Share, percent, usage};
+use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, percent, usage};
 
 /// The plan as text.
 pub fn text(planned: &Planned) -> String {
@@ -120,6 +120,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             }
         }
         write_services(vm, out)?;
+        write_channels(planned, index, out)?;
         write_doorbells(planned, index, out)?;
         virtio::write(planned, index, out)?;
         writeln!(
@@ -436,9 +437,41 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
+/// Writes the channels of which a VM is an end.
+fn write_channels(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
+    for channel in &planned.channels {
+        let [first, second] = channel.ends;
+        let (own, peer) = match vm {
+            vm if vm == first.vm => (first, second),
+            vm if vm == second.vm => (second, first),
+            _ => continue,
+        };
+        writeln!(
+            out,
+            "  channel    {} with {}: up to {} of up to {} bytes wait each way; writes at IPA {:#x}, reads at {:#x}; {}",
+            channel.name,
+            planned.vms[peer.vm].name,
+            count(channel.shape.slots(), "message"),
+            channel.shape.message(),
+            own.memory.0,
+            peer.memory.0,
+            if own.hears {
+                "told by a doorbell"
+            } else {
+                "polls, without an exit"
+            }
+        )?;
+    }
+    Ok(())
+}
+
 /// Writes the doorbells that a VM rings and hears, and their cost.
 fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
-    let name = |vm: usize| planned.vms[vm].name.as_str();
+    // The name of a channel's doorbell says it all.
+    let title = |bell: &PlannedDoorbell, way: &str, other: usize| match bell.is_added {
+        true => bell.name.clone(),
+        false => format!("{} {way} {}", bell.name, planned.vms[other].name),
+    };
     let own = planned.vms[vm].gppt;
     for bell in planned.doorbells.iter().filter(|bell| bell.from == vm) {
         let early = if own.is_some_and(|mode| mode.kick() == Kick::RevokeAndPoke) {
@@ -448,9 +481,8 @@ fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::
         };
         writeln!(
             out,
-            "  rings      {} to {}, by the page at IPA {:#x}: an exit{early}",
-            bell.name,
-            name(bell.to),
+            "  rings      {}, by the page at IPA {:#x}: an exit{early}",
+            title(bell, "to", bell.to),
             bell.ipa
         )?;
     }
@@ -462,9 +494,8 @@ fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::
         };
         writeln!(
             out,
-            "  hears      {} from {}, INTID {}, once in {} at most: {how}",
-            bell.name,
-            name(bell.from),
+            "  hears      {}, INTID {}, once in {} at most: {how}",
+            title(bell, "from", bell.from),
             bell.intid,
             Duration(bell.apart)
         )?;

@@ -25,7 +25,7 @@ fn every_key_has_a_meaning_and_what_holds_no_table_an_example() {
         assert!(!key.meaning.is_empty(), "{key:?}");
         let is_table = matches!(
             key.kind,
-            Kind::Table(_) | Kind::Tables(_) | Kind::Named(..) | Kind::Access
+            Kind::Table(_) | Kind::Tables(_) | Kind::Named(..) | Kind::PerVm(..)
         );
         assert!(is_table || !key.example().is_empty(), "{key:?}");
     }
