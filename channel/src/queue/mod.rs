@@ -11,7 +11,7 @@ const WANTS_MESSAGE: usize = 16;
 /// The other's [`TAKEN`] at which it is to be rung.
 const WANTS_ROOM: usize = 24;
 /// First slot. Each of the words above has a cache line of 64 bytes.
-const SLOTS: usize = 32;
+const MESSAGES: usize = 32;
 /// Bytes of a word.
 const WORD: usize = 8;
 /// Bytes of the longest message that a channel may have.
@@ -23,17 +23,17 @@ const MOST: usize = 65536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     message: usize,
-    slots: usize,
+    messages: usize,
 }
 
 impl Shape {
-    /// Messages of up to `message` bytes, of which up to `slots` wait; none if there is no such channel: 1 to 4096 bytes, 1 to
+    /// Messages of up to `message` bytes, of which up to `messages` wait; none if there is no such channel: 1 to 4096 bytes, 1 to
     /// 65536 slots, a power of two.
-    pub const fn new(message: usize, slots: usize) -> Option<Self> {
-        if message == 0 || message > LONGEST || !slots.is_power_of_two() || slots > MOST {
+    pub const fn new(message: usize, messages: usize) -> Option<Self> {
+        if message == 0 || message > LONGEST || !messages.is_power_of_two() || messages > MOST {
             return None;
         }
-        Some(Self { message, slots })
+        Some(Self { message, messages })
     }
 
     /// Bytes of the longest message.
@@ -42,13 +42,13 @@ impl Shape {
     }
 
     /// Messages that wait in each direction at most.
-    pub const fn slots(self) -> usize {
-        self.slots
+    pub const fn messages(self) -> usize {
+        self.messages
     }
 
     /// Words of 64 bits in a region.
     pub const fn words(self) -> usize {
-        SLOTS + self.slots * self.slot_words()
+        MESSAGES + self.messages * self.message_words()
     }
 
     /// Bytes of a region.
@@ -56,13 +56,13 @@ impl Shape {
         self.words() * WORD
     }
 
-    const fn slot_words(self) -> usize {
+    const fn message_words(self) -> usize {
         1 + self.message.div_ceil(WORD)
     }
 
     /// First word of the slot of a message.
-    const fn slot(self, number: u64) -> usize {
-        SLOTS + (number as usize & (self.slots - 1)) * self.slot_words()
+    const fn place(self, number: u64) -> usize {
+        MESSAGES + (number as usize & (self.messages - 1)) * self.message_words()
     }
 }
 
@@ -142,8 +142,8 @@ impl Sender<'_> {
             return Err(SendError::Full);
         }
         let sent = self.sent();
-        let slot = &self.own[self.shape.slot(sent)..];
-        let (length, words) = (&slot[0], &slot[1..]);
+        let place = &self.own[self.shape.place(sent)..];
+        let (length, words) = (&place[0], &place[1..]);
         length.store(message.len() as u64, Ordering::Relaxed);
         for (word, bytes) in words.iter().zip(message.chunks(WORD)) {
             let mut value = [0; WORD];
@@ -170,8 +170,8 @@ impl Sender<'_> {
         // Its reads of a slot come before what is written there next.
         let taken = self.peer[TAKEN].load(Ordering::Acquire);
         let waiting = self.sent().wrapping_sub(taken);
-        let slots = self.shape.slots as u64;
-        let free = slots.checked_sub(waiting).ok_or(SendError::Broken)?;
+        let most = self.shape.messages as u64;
+        let free = most.checked_sub(waiting).ok_or(SendError::Broken)?;
         Ok(free as usize)
     }
 
@@ -207,8 +207,8 @@ impl Receiver<'_> {
         if waiting == 0 {
             return Ok(None);
         }
-        let slot = &self.peer[self.shape.slot(self.taken())..];
-        let (length, words) = (&slot[0], &slot[1..]);
+        let place = &self.peer[self.shape.place(self.taken())..];
+        let (length, words) = (&place[0], &place[1..]);
         let length = length.load(Ordering::Relaxed);
         let length = usize::try_from(length)
             .ok()
@@ -251,7 +251,7 @@ impl Receiver<'_> {
     pub fn waiting(&mut self) -> Result<usize, Broken> {
         let sent = self.peer[SENT].load(Ordering::Acquire);
         let waiting = sent.wrapping_sub(self.taken());
-        if waiting > self.shape.slots as u64 {
+        if waiting > self.shape.messages as u64 {
             self.own[TAKEN].store(sent, Ordering::Release);
             return Err(Broken);
         }

@@ -50,7 +50,7 @@ fn run(bytes: &[u8]) {
     let Some((mut sender, mut receiver)) = open(&own, &peer, shape) else {
         unreachable!("regions of its size");
     };
-    let slots = shape.slots();
+    let most = shape.messages();
     while !input.is_empty() {
         let (sent, taken) = (sender.sent(), receiver.taken());
         let told = peer[0].load(Ordering::Relaxed);
@@ -110,11 +110,11 @@ fn run(bytes: &[u8]) {
     while reads.look(&mut seen) != Ok(None) {
         reads.take();
     }
-    assert_eq!(sender.free(), Ok(slots));
+    assert_eq!(sender.free(), Ok(most));
     while receiver.look(&mut seen) != Ok(None) {
         receiver.take();
     }
-    for number in 0..2 * slots {
+    for number in 0..2 * most {
         let text = vec![number as u8; message];
         assert!(theirs.send(&text).is_ok());
         assert_eq!(receiver.look(&mut seen), Ok(Some(message)));

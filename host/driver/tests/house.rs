@@ -197,7 +197,7 @@ fn sources() -> Vec<(String, String)> {
     let root = root();
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = [
-        "abi", "core", "el2", "fuzz", "guests", "host", "lab", "service",
+        "abi", "channel", "core", "el2", "fuzz", "guests", "host", "lab", "poll", "service",
     ]
     .iter()
     .map(|name| root.join(name))

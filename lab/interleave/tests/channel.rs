@@ -18,7 +18,7 @@ struct Regions {
     b: Vec<AtomicU64>,
     /// Loom lets no load see what is stored later, and so not what a slot is given too early. This stands for the slot: whoever
     /// uses it has to come after the other.
-    slot: UnsafeCell<()>,
+    place: UnsafeCell<()>,
 }
 
 fn shape() -> Shape {
@@ -34,7 +34,7 @@ impl Regions {
         let regions = Self {
             a: region(),
             b: region(),
-            slot: UnsafeCell::new(()),
+            place: UnsafeCell::new(()),
         };
         // Loom's words are made at their first use, which must not be by two at a time.
         for word in regions.a.iter().chain(&regions.b) {
@@ -47,7 +47,7 @@ impl Regions {
     fn send(&self, sender: &mut Sender, number: u64) -> bool {
         let free = sender.free() == Ok(1);
         if free {
-            self.slot.with_mut(|_| ());
+            self.place.with_mut(|_| ());
             assert_eq!(sender.send(&number.to_ne_bytes()), Ok(false));
         }
         free
@@ -58,7 +58,7 @@ impl Regions {
         let mut seen = [0; 8];
         let length = receiver.look(&mut seen).unwrap();
         if length.is_some() {
-            self.slot.with(|_| ());
+            self.place.with(|_| ());
             assert_eq!((length, u64::from_ne_bytes(seen)), (Some(8), number));
             receiver.take();
         }
@@ -113,7 +113,7 @@ fn who_sleeps_for_a_message_is_rung() {
         let regions = Regions::new();
         let far = Arc::clone(&regions);
         let thread = thread::spawn(move || {
-            far.slot.with_mut(|_| ());
+            far.place.with_mut(|_| ());
             far.sender().send(&7u64.to_ne_bytes()).unwrap()
         });
         let mut receiver = regions.receiver();

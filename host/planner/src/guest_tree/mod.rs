@@ -1,20 +1,20 @@
 //! Device trees for guests: they name what a VM has, and nothing else of the board.
 
 mod build;
+mod ends;
 mod seeds;
 mod virtio;
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 use dtoolkit::model::DeviceTree;
 
-use bulkhead_channel::Shape;
 use bulkhead_model::board::PassthroughDevice;
-use bulkhead_model::describe::{self, ChannelSpec, System};
 
 use crate::io::PlannedDevice;
-use crate::planned::{EmulatedDevice, GuestGic, PlannedDoorbell};
+use crate::planned::{EmulatedDevice, GuestGic};
 
 use build::{Build, EDGE};
+pub use ends::{ChannelEnd, DoorbellEnd, Way};
 pub use seeds::{SeedPlace, places};
 pub use virtio::BackendEnd;
 
@@ -26,98 +26,6 @@ const CLOCK: u32 = 2;
 const CLOCK_HZ: u32 = 24_000_000;
 /// Interrupt flags of the GIC binding: level-sensitive, active high.
 const LEVEL: u32 = 4;
-
-/// A doorbell as one of its two VMs sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct DoorbellEnd<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// Way in which the VM uses it.
-    pub way: Way,
-    /// Name of the shared memory that it is about.
-    pub shared: Option<&'a str>,
-}
-
-/// A channel as one of its two VMs sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct ChannelEnd<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// Name of the VM at the other end.
-    pub peer: &'a str,
-    /// IPA and size of the memory that this end writes, and of that which the other writes.
-    pub memory: [(u64, u64); 2],
-    /// Length and number of its messages.
-    pub shape: Shape,
-    /// IPA of the page by which it rings, if the other end hears.
-    pub rings: Option<u64>,
-    /// INTID by which it hears, if it does.
-    pub hears: Option<u32>,
-}
-
-impl<'a> ChannelEnd<'a> {
-    /// End of a channel that VM `vm` has; none if it has neither.
-    pub fn of(
-        channel: &'a ChannelSpec,
-        vm: usize,
-        system: &'a System,
-        doorbells: &[PlannedDoorbell],
-    ) -> Option<Self> {
-        let [first, second] = &channel.ends;
-        let (own, peer) = match vm {
-            vm if vm == first.vm => (first, second),
-            vm if vm == second.vm => (second, first),
-            _ => return None,
-        };
-        let memory = |end: &describe::ChannelEnd| {
-            let memory = &system.shared[end.memory];
-            (memory.ipa.value, memory.size.value)
-        };
-        // A doorbell is about what is written by who rings it.
-        let bell = |writer: &describe::ChannelEnd| {
-            let written = system.shared[writer.memory].name.value.as_str();
-            doorbells
-                .iter()
-                .find(|bell| bell.shared.as_deref() == Some(written))
-        };
-        Some(Self {
-            name: &channel.name.value,
-            peer: &system.vms[peer.vm].name.value,
-            memory: [memory(own), memory(peer)],
-            shape: channel.shape,
-            rings: bell(own).map(|bell| bell.ipa),
-            hears: bell(peer).map(|bell| bell.intid),
-        })
-    }
-}
-
-/// Way in which a VM uses a doorbell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// It rings, by the page at this IPA.
-    Rings(u64),
-    /// It hears it by this INTID.
-    Hears(u32),
-}
-
-impl<'a> DoorbellEnd<'a> {
-    /// End of a doorbell that VM `vm` has; none if it has neither, or if the doorbell is a channel's.
-    pub fn of(bell: &'a PlannedDoorbell, vm: usize) -> Option<Self> {
-        if bell.is_added {
-            return None;
-        }
-        let way = match vm {
-            vm if vm == bell.from => Way::Rings(bell.ipa),
-            vm if vm == bell.to => Way::Hears(bell.intid),
-            _ => return None,
-        };
-        Some(Self {
-            name: &bell.name,
-            way,
-            shared: bell.shared.as_deref(),
-        })
-    }
-}
 
 /// Contents of a guest's device tree.
 #[derive(Clone, Debug)]
@@ -210,7 +118,7 @@ impl GuestTree<'_> {
             root = root.child(self.doorbell(end));
         }
         for end in self.channels {
-            root = root.child(channel(end));
+            root = root.child(ends::channel(end));
         }
         for device in self.virtio {
             root = root.child(virtio::device(device));
@@ -393,35 +301,12 @@ fn clock(phandle: u32, frequency: u32) -> Build {
         .cells("phandle", &[phandle])
 }
 
-/// A channel.
-fn channel(end: &ChannelEnd) -> Build {
-    let [(own, size), (peer, peer_size)] = end.memory;
-    let mut registers = vec![own, size, peer, peer_size];
-    let mut names = vec!["own", "peer"];
-    if let Some(page) = end.rings {
-        registers.extend([page, PAGE]);
-        names.push("doorbell");
-    }
-    // The planner's numbers are small.
-    let cell = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let node = Build::new(format!("channel@{own:x}"))
-        .texts("compatible", &["bulkhead,channel"])
-        .texts("label", &[end.name])
-        .texts("bulkhead,peer", &[end.peer])
-        .wide("reg", &registers)
-        .texts("reg-names", &names)
-        .cells("bulkhead,message-size", &[cell(end.shape.message())])
-        .cells("bulkhead,messages", &[cell(end.shape.slots())]);
-    match end.hears {
-        Some(intid) => node.cells("interrupts", &[0, intid - 32, EDGE]),
-        None => node,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use dtoolkit::fdt::Fdt;
     use dtoolkit::{Node, Property};
+
+    use bulkhead_channel::Shape;
 
     use super::*;
 

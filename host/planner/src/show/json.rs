@@ -209,7 +209,7 @@ impl<'a> Channel<'a> {
         Self {
             name: &channel.name,
             message: channel.shape.message(),
-            messages: channel.shape.slots(),
+            messages: channel.shape.messages(),
             ends: channel.ends.map(|end| End {
                 vm: &planned.vms[end.vm].name,
                 ipa: Hex(end.memory.0),

@@ -451,7 +451,7 @@ fn write_channels(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::R
             "  channel    {} with {}: up to {} of up to {} bytes wait each way; writes at IPA {:#x}, reads at {:#x}; {}",
             channel.name,
             planned.vms[peer.vm].name,
-            count(channel.shape.slots(), "message"),
+            count(channel.shape.messages(), "message"),
             channel.shape.message(),
             own.memory.0,
             peer.memory.0,
