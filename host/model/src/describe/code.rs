@@ -134,6 +134,7 @@ pub enum Code {
     SmcTwice,
     TimeOwnTimer,
     TomlSyntax,
+    TomlTwice,
     ValueAddress,
     ValuePart,
     ValueSize,
@@ -157,7 +158,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 127] = [
+    pub const ALL: [Self; 128] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -266,6 +267,7 @@ impl Code {
         Self::SmcTwice,
         Self::TimeOwnTimer,
         Self::TomlSyntax,
+        Self::TomlTwice,
         Self::ValueAddress,
         Self::ValuePart,
         Self::ValueSize,
@@ -398,6 +400,7 @@ impl Code {
             Self::SmcTwice => "bulkhead::smc::twice",
             Self::TimeOwnTimer => "bulkhead::time::own-timer",
             Self::TomlSyntax => "bulkhead::toml::syntax",
+            Self::TomlTwice => "bulkhead::toml::twice",
             Self::ValueAddress => "bulkhead::value::address",
             Self::ValuePart => "bulkhead::value::part",
             Self::ValueSize => "bulkhead::value::size",
