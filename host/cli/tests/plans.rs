@@ -184,7 +184,7 @@ fn cpu_time_is_shown_with_numbers_and_reasons() {
         "server  loop: 400 us in each 1 ms, needs 401.7 us with two switches of 850 ns; at most 1.2 ms without",
         "accepted: servers take 40.17 %, and 42.67 % of 100 % when EL2's longest path of 5 us comes at the worst moment, the console's drain included",
         "fair    vCPU 0 of fair: weight 3, 29.91 % while all others here want theirs",
-        "fair    moved: weight 1, 50.00 % while all others here want theirs, never more than 30.00 % of the CPU",
+        "fair    moved: weight 1, 30.00 % while all others here want theirs, never more than 30.00 % of the CPU",
         "cpu time   server: 400 us in each 1 ms, before all fair vCPUs (line 6)",
         "cpu time   fair: weight 3, no cap (default of general)",
         "cpu time   fair: weight 1, 3 ms in each 10 ms at most (default of general)",
