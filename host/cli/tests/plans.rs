@@ -110,6 +110,19 @@ fn on_a_gicv2_a_vm_that_takes_its_interrupts_itself_has_the_cpu_interface() {
 }
 
 #[test]
+fn a_cpu_without_a_vm_drains_the_console_of_a_board_whose_vms_are_all_real_time() {
+    let planned = planned("own-gicv2-alone.toml");
+    let cpus = planned
+        .cpus
+        .iter()
+        .map(|cpu| (cpu.vcpus.len(), cpu.service));
+    assert_eq!(cpus.collect::<Vec<_>>(), [(1, false), (0, true)]);
+    with_plan(&planned, |plan| {
+        assert_eq!(plan.vms[0].interrupts, InterruptMode::GpptV2 as u16);
+    });
+}
+
+#[test]
 fn the_tree_that_a_vm_will_find_can_be_shown() {
     let vms = planned("gicv2.toml").vms;
     let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();

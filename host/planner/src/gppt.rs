@@ -298,11 +298,13 @@ pub(super) fn call_spis(
     cpus.iter().map(first).collect()
 }
 
-/// Finding that the console is drained on the CPU of such a VM.
-pub(super) fn drains(spec: &VmSpec) -> Finding {
+/// Finding that the console is drained on the CPU of such a VM, and that this `other` one could drain it.
+pub(super) fn drains(spec: &VmSpec, other: Option<usize>) -> Finding {
     let reason = "the console is drained on its CPU, and the UART would interrupt it, and not EL2";
-    refused(spec, reason.to_owned())
-        .help("let another CPU drain it: service = 1 in [console], for instance")
+    refused(spec, reason.to_owned()).help(match other {
+        Some(cpu) => format!("let another CPU drain it: service = {cpu} in [console]"),
+        None => "say interrupts = \"vgic\": an exit for each interrupt; the board has no other CPU that could drain it".to_owned(),
+    })
 }
 
 fn refused(spec: &VmSpec, reason: String) -> Finding {
