@@ -307,6 +307,28 @@ pub(super) fn drains(spec: &VmSpec, other: Option<usize>) -> Finding {
     })
 }
 
+/// Warns of a watchdog whose first signal never reaches its VM. EL2 sees all the same when the second one is due.
+pub(super) fn check_watchdog(spec: &VmSpec, gic: BoardGic, findings: &mut Vec<Finding>) {
+    let mode = spec.interrupts.gppt(gic);
+    let refused = mode.is_some_and(|mode| has_choice(mode, spec.interrupts.reclaim));
+    if mode.is_none() || refused || spec.watchdog.is_none() {
+        return;
+    }
+    let name = &spec.name.value;
+    let stated = spec.interrupts.stated.clone();
+    findings.push(
+        Finding::new(
+            Code::InterruptsWatchdog,
+            format!("the watchdog of `{name}` never interrupts it"),
+        )
+        .at(
+            stated.unwrap_or_else(|| spec.name.span.clone()),
+            "takes its interrupts itself, and none that EL2 makes",
+        )
+        .help("the VM still counts as crashed when it has not served the watchdog for two of its periods: serve it without the interrupt of the first, or say interrupts = \"vgic\""),
+    );
+}
+
 fn refused(spec: &VmSpec, reason: String) -> Finding {
     Finding::new(
         Code::InterruptsOwn,

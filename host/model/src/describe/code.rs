@@ -39,6 +39,7 @@ pub enum Code {
     ConsoleMonitor,
     ConsoleRealtime,
     ConsoleService,
+    ConsoleUnheard,
     CpuBudget,
     CpuIncomplete,
     CpuOverload,
@@ -89,6 +90,7 @@ pub enum Code {
     InterruptsMask,
     InterruptsOwn,
     InterruptsReclaim,
+    InterruptsWatchdog,
     KeyUnknown,
     MemoryAlign,
     MemoryFull,
@@ -158,7 +160,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 128] = [
+    pub const ALL: [Self; 130] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -172,6 +174,7 @@ impl Code {
         Self::ConsoleMonitor,
         Self::ConsoleRealtime,
         Self::ConsoleService,
+        Self::ConsoleUnheard,
         Self::CpuBudget,
         Self::CpuIncomplete,
         Self::CpuOverload,
@@ -222,6 +225,7 @@ impl Code {
         Self::InterruptsMask,
         Self::InterruptsOwn,
         Self::InterruptsReclaim,
+        Self::InterruptsWatchdog,
         Self::KeyUnknown,
         Self::MemoryAlign,
         Self::MemoryFull,
@@ -305,6 +309,7 @@ impl Code {
             Self::ConsoleMonitor => "bulkhead::console::monitor",
             Self::ConsoleRealtime => "bulkhead::console::realtime",
             Self::ConsoleService => "bulkhead::console::service",
+            Self::ConsoleUnheard => "bulkhead::console::unheard",
             Self::CpuBudget => "bulkhead::cpu::budget",
             Self::CpuIncomplete => "bulkhead::cpu::incomplete",
             Self::CpuOverload => "bulkhead::cpu::overload",
@@ -355,6 +360,7 @@ impl Code {
             Self::InterruptsMask => "bulkhead::interrupts::mask",
             Self::InterruptsOwn => "bulkhead::interrupts::own",
             Self::InterruptsReclaim => "bulkhead::interrupts::reclaim",
+            Self::InterruptsWatchdog => "bulkhead::interrupts::watchdog",
             Self::KeyUnknown => "bulkhead::key::unknown",
             Self::MemoryAlign => "bulkhead::memory::align",
             Self::MemoryFull => "bulkhead::memory::full",
@@ -445,9 +451,11 @@ impl Code {
         match self {
             Self::BoardFirmware
             | Self::ConsoleRealtime
+            | Self::ConsoleUnheard
             | Self::ImageAbsent
             | Self::InterruptsEvents
             | Self::InterruptsMask
+            | Self::InterruptsWatchdog
             | Self::NetworkAlone
             | Self::OverlayAddress
             | Self::OverlayInterrupt
