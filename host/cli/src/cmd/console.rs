@@ -13,7 +13,7 @@ use bulkhead_runner::run::attach::{Visit, connect, visit};
   bulkhead console                # the system that runs, if it is the only one
   bulkhead console demo
 
-Several terminals may attach to one system. Ctrl-T d leaves; the system runs on.")]
+Several terminals may attach to one system. Ctrl-T d or Ctrl-T q leaves, and the system runs on; Ctrl-T ? shows all keys.")]
 pub struct Args {
     /// Name of the system, or its description
     system: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub fn run(args: Args) -> Outcome {
 
 fn attach(args: &Args) -> Result<Outcome, Failure> {
     let (name, console) = find(&checkout::root().join("out"), args.system.as_deref())?;
-    eprintln!("attached to `{name}`; Ctrl-T d leaves");
+    eprintln!("attached to `{name}`; Ctrl-T d or Ctrl-T q leaves, Ctrl-T ? shows all keys");
     let visit =
         visit(console).map_err(|error| Failure::environment("the terminal is gone", error, ""))?;
     match visit {
