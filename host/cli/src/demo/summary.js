@@ -39,7 +39,7 @@ const section = (title, words, ...content) =>
 
 /** Bars on a logarithmic scale: what is rare must be seen beside what is frequent. `bars`: label, count, title. */
 function bars(label, bars, limit) {
-  const [width, height, foot] = [720, 150, 26];
+  const [width, height, foot] = [480, 120, 22];
   const step = width / bars.length;
   const highest = Math.log(1 + Math.max(1, ...bars.map((bar) => bar.count)));
   const drawn = bars.map(({ count, title }, index) => {
@@ -47,12 +47,23 @@ function bars(label, bars, limit) {
     return count > 0 && svg("rect", { x: index * step + 1, y: height - tall, width: Math.max(1, step - 2), height: tall, rx: 1 },
       svg("title", null, title));
   });
-  const labels = bars.map((bar, index) => bar.label && svg("text", { x: index * step + 2, y: height + 18 }, bar.label));
+  const labels = bars.map((bar, index) => bar.label && svg("text", { x: index * step + 2, y: height + 16 }, bar.label));
   const at = limit && limit.at * width;
   return svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height + foot}`, role: "img", "aria-label": label }, drawn, labels,
     svg("line", { class: "base", x1: 0, x2: width, y1: height, y2: height }),
     limit && svg("line", { class: "limit", x1: at, x2: at, y1: 0, y2: height }),
-    limit && svg("text", { class: "limit", x: at - 4, y: height + 18, "text-anchor": "end" }, limit.words));
+    limit && svg("text", { class: "limit", x: at - 4, y: height + 16, "text-anchor": "end" }, limit.words));
+}
+/** The same with a line for each, where each has a label: readable in a narrow card. */
+function lines(label, bars) {
+  const [width, high, from, to] = [320, 20, 84, 236];
+  const highest = Math.log(1 + Math.max(1, ...bars.map((bar) => bar.count)));
+  return svg("svg", { class: "chart", viewBox: `0 0 ${width} ${high * bars.length}`, role: "img", "aria-label": label },
+    bars.map(({ count, label: words, title }, index) => [
+      svg("text", { x: 0, y: index * high + 14 }, words),
+      svg("rect", { x: from, y: index * high + 4, width: Math.max(1, ((to - from) * Math.log(1 + count)) / highest), height: high - 8, rx: 2 },
+        svg("title", null, title)),
+      svg("text", { x: width, y: index * high + 14, "text-anchor": "end" }, group(count))]));
 }
 /** A table that becomes a list on a phone. Cells of columns that end with `:` are numbers. */
 function table(columns, rows) {
@@ -111,7 +122,7 @@ function shares() {
     return el(".card", owned(vm.name), el(".line", null, vmName(vm.name), el("span.soft", null, `${percent(part)} of its CPU`)),
       el(".bar", { role: "img", "aria-label": percent(part) }, el(".part", { "--width": `${part}%` }), el(".rest", null)),
       el("p.soft", null, `${group(had.turns)} turns, at most ${time(had.longest_ns)} of waiting, ${group(had.overruns)} budgets overrun`),
-      had.waits.some((waits) => waits.count > 0) && bars(`How long ${vm.name} waited for its CPU`, had.waits.map((waits) => (
+      had.waits.some((waits) => waits.count > 0) && lines(`How long ${vm.name} waited for its CPU`, had.waits.map((waits) => (
         { count: waits.count, label: below(waits), title: `${group(waits.count)} waits ${below(waits)}` }))));
   };
   return section("CPUs that are shared", "Bars: waits from being woken to running, logarithmic scale.",
