@@ -23,6 +23,7 @@ pub fn page(recording: &Recording, summary: &RunSummary) -> String {
     };
     fill(&Parts {
         title: &format!("{}: a run", recording.head.system),
+        same: "bulkhead show",
         data: &json!(Data {
             run: recording,
             figures,

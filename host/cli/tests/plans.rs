@@ -110,6 +110,19 @@ fn on_a_gicv2_a_vm_that_takes_its_interrupts_itself_has_the_cpu_interface() {
 }
 
 #[test]
+fn a_cpu_without_a_vm_drains_the_console_of_a_board_whose_vms_are_all_real_time() {
+    let planned = planned("own-gicv2-alone.toml");
+    let cpus = planned
+        .cpus
+        .iter()
+        .map(|cpu| (cpu.vcpus.len(), cpu.service));
+    assert_eq!(cpus.collect::<Vec<_>>(), [(1, false), (0, true)]);
+    with_plan(&planned, |plan| {
+        assert_eq!(plan.vms[0].interrupts, InterruptMode::GpptV2 as u16);
+    });
+}
+
+#[test]
 fn the_tree_that_a_vm_will_find_can_be_shown() {
     let vms = planned("gicv2.toml").vms;
     let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
@@ -184,7 +197,7 @@ fn cpu_time_is_shown_with_numbers_and_reasons() {
         "server  loop: 400 us in each 1 ms, needs 401.7 us with two switches of 850 ns; at most 1.2 ms without",
         "accepted: servers take 40.17 %, and 42.67 % of 100 % when EL2's longest path of 5 us comes at the worst moment, the console's drain included",
         "fair    vCPU 0 of fair: weight 3, 29.91 % while all others here want theirs",
-        "fair    moved: weight 1, 50.00 % while all others here want theirs, never more than 30.00 % of the CPU",
+        "fair    moved: weight 1, 30.00 % while all others here want theirs, never more than 30.00 % of the CPU",
         "cpu time   server: 400 us in each 1 ms, before all fair vCPUs (line 6)",
         "cpu time   fair: weight 3, no cap (default of general)",
         "cpu time   fair: weight 1, 3 ms in each 10 ms at most (default of general)",

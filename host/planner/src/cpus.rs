@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{BoardGic, Code, CpuTime, Finding, Placed, Span, System, VmSpec};
+use bulkhead_model::describe::{Code, CpuTime, Finding, Placed, Span, System, VmSpec};
 
 use super::PlannedCpu;
 use super::gppt;
@@ -312,7 +312,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     };
     let chosen = io::is_needed(system).then_some(()).and_then(|()| {
         let mut cpus = assignment.cpus(board);
-        choose_service(system, board.gic(), &mut cpus, &mut Vec::new());
+        choose_service(system, board, &mut cpus, &mut Vec::new());
         let console = cpus.iter().find(|cpu| cpu.service).map(|cpu| cpu.cpu);
         let known = (&*times(&assignment), console);
         let chosen = io::choose(system, board, &assignment.assignment, known, findings)?;
@@ -383,15 +383,34 @@ pub(super) fn of_vm(cpus: &[PlannedCpu], vm: usize) -> Vec<usize> {
     own.into_iter().map(|(_, cpu)| cpu).collect()
 }
 
+/// Adds the first CPU of the board that is not among the pCPUs; its index there.
+fn add_idle(board: &Board, cpus: &mut Vec<PlannedCpu>) -> Option<usize> {
+    let is_idle = |number: &usize| cpus.iter().all(|cpu| cpu.cpu != *number);
+    let number = (0..board.cpus.len()).find(is_idle)?;
+    let index = cpus.iter().filter(|cpu| cpu.cpu < number).count();
+    let idle = PlannedCpu {
+        cpu: number,
+        mpidr: board.cpus.get(number)?.mpidr,
+        vcpus: Vec::new(),
+        thread: None,
+        service: false,
+        call_spi: 0,
+    };
+    cpus.insert(index, idle);
+    Some(index)
+}
+
 /// Chooses the CPU that drains the console, if the description does not: that of the management VM,
-/// else of the first VM that is not real-time, else one without a VM, else the first; one without servers before all that have
-/// some. Not one whose VM keeps EL2's interrupts.
+/// else of the first VM that is not real-time, else one without a VM, for which one of the board that would stay off is
+/// added; where there is none, the first; one without servers before all that have some. Not one whose VM keeps EL2's
+/// interrupts.
 pub(super) fn choose_service(
     system: &System,
-    gic: BoardGic,
-    cpus: &mut [PlannedCpu],
+    board: &Board,
+    cpus: &mut Vec<PlannedCpu>,
     findings: &mut Vec<Finding>,
 ) {
+    let gic = board.gic();
     // Of several the one with most at stake.
     let class = |cpu: &PlannedCpu| {
         let classes = cpu.vcpus.iter().map(|(vm, _)| system.vms[*vm].class);
@@ -406,7 +425,13 @@ pub(super) fn choose_service(
         let drains = cpus.iter().find(|cpu| cpu.service);
         let vm = drains.and_then(|cpu| cpu.vcpus.iter().find(|vcpu| keeps(vcpu)));
         let service = system.service.as_ref().map(|service| service.span.clone());
-        vm.map(|(vm, _)| gppt::drains(&system.vms[*vm]).also(service, "drains it there"))
+        let drainer = drains.map(|cpu| cpu.cpu);
+        let others = (0..board.cpus.len()).filter(|cpu| Some(*cpu) != drainer);
+        let other = others.rev().find(|&other| {
+            let planned = cpus.iter().find(|cpu| cpu.cpu == other);
+            !planned.is_some_and(|cpu| cpu.vcpus.iter().any(keeps))
+        });
+        vm.map(|(vm, _)| gppt::drains(&system.vms[*vm], other).also(service, "drains it there"))
     };
     if !cpus.iter().any(|cpu| cpu.service) {
         let ranks = [
@@ -422,13 +447,15 @@ pub(super) fn choose_service(
         let fits = |cpu: &PlannedCpu, rank| class(cpu) == rank && !cpu.vcpus.iter().any(keeps);
         let choices = [false, true].into_iter();
         let mut choices = choices.flat_map(|servers| ranks.map(|rank| (servers, rank)));
-        let best = choices
-            .find_map(|(servers, rank)| {
-                let may = |cpu: &PlannedCpu| serves(cpu) == servers && fits(cpu, rank);
-                cpus.iter().position(may)
+        let best = choices.find_map(|(servers, rank)| {
+            let may = |cpu: &PlannedCpu| serves(cpu) == servers && fits(cpu, rank);
+            let best = cpus.iter().position(may);
+            best.or_else(|| {
+                let idle = rank.is_none() && !servers;
+                idle.then(|| add_idle(board, cpus)).flatten()
             })
-            .unwrap_or(0);
-        if let Some(cpu) = cpus.get_mut(best) {
+        });
+        if let Some(cpu) = cpus.get_mut(best.unwrap_or(0)) {
             cpu.service = true;
         }
         findings.extend(kept(cpus));

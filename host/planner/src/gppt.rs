@@ -298,11 +298,35 @@ pub(super) fn call_spis(
     cpus.iter().map(first).collect()
 }
 
-/// Finding that the console is drained on the CPU of such a VM.
-pub(super) fn drains(spec: &VmSpec) -> Finding {
+/// Finding that the console is drained on the CPU of such a VM, and that this `other` one could drain it.
+pub(super) fn drains(spec: &VmSpec, other: Option<usize>) -> Finding {
     let reason = "the console is drained on its CPU, and the UART would interrupt it, and not EL2";
-    refused(spec, reason.to_owned())
-        .help("let another CPU drain it: service = 1 in [console], for instance")
+    refused(spec, reason.to_owned()).help(match other {
+        Some(cpu) => format!("let another CPU drain it: service = {cpu} in [console]"),
+        None => "say interrupts = \"vgic\": an exit for each interrupt; the board has no other CPU that could drain it".to_owned(),
+    })
+}
+
+/// Warns of a watchdog whose first signal never reaches its VM. EL2 sees all the same when the second one is due.
+pub(super) fn check_watchdog(spec: &VmSpec, gic: BoardGic, findings: &mut Vec<Finding>) {
+    let mode = spec.interrupts.gppt(gic);
+    let refused = mode.is_some_and(|mode| has_choice(mode, spec.interrupts.reclaim));
+    if mode.is_none() || refused || spec.watchdog.is_none() {
+        return;
+    }
+    let name = &spec.name.value;
+    let stated = spec.interrupts.stated.clone();
+    findings.push(
+        Finding::new(
+            Code::InterruptsWatchdog,
+            format!("the watchdog of `{name}` never interrupts it"),
+        )
+        .at(
+            stated.unwrap_or_else(|| spec.name.span.clone()),
+            "takes its interrupts itself, and none that EL2 makes",
+        )
+        .help("the VM still counts as crashed when it has not served the watchdog for two of its periods: serve it without the interrupt of the first, or say interrupts = \"vgic\""),
+    );
 }
 
 fn refused(spec: &VmSpec, reason: String) -> Finding {

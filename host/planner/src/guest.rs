@@ -15,7 +15,7 @@ use super::payload::{LinuxImage, Program};
 use super::{
     EmulatedDevice, Mapped, PlannedDevice, PlannedDoorbell, PlannedIo, PlannedPayload, PlannedVm,
 };
-use super::{doorbells, emulated, gppt, ipa, passthrough};
+use super::{consoles, doorbells, emulated, gppt, ipa, passthrough};
 use crate::guest_tree::{BackendEnd, ChannelEnd, DoorbellEnd, GuestTree};
 use crate::planned::GuestGic;
 
@@ -264,6 +264,8 @@ fn intids(
     };
     gppt::check(spec, known, findings);
     gppt::check_events((spec, system), board, findings);
+    gppt::check_watchdog(spec, gic, findings);
+    consoles::check(spec, &devices, findings);
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(PassthroughDevice, Vec<u32>)> = devices
         .into_iter()

@@ -120,7 +120,7 @@ pub fn plan(
         }
     }
     passthrough::devices_twice(system, findings);
-    cpus::choose_service(system, board.gic(), &mut cpus, findings);
+    cpus::choose_service(system, &board, &mut cpus, findings);
     for cpu in &cpus {
         share::overload(system, cpu, &times, findings);
     }

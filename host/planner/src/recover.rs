@@ -23,7 +23,8 @@ const OF_ONE_WORD: [Code; 9] = [
 /// Findings that depend on the descriptions of all VMs.
 const OF_ALL_VMS: [Code; 3] = [Code::PcpuTooFew, Code::ServicePcpu, Code::ServiceRoom];
 /// Findings that are the same on every board.
-const ON_ANY_BOARD: [Code; 12] = [
+const ON_ANY_BOARD: [Code; 13] = [
+    Code::CpuOverload,
     Code::DeviceShared,
     Code::DiskImage,
     Code::DiskSmall,
@@ -55,6 +56,9 @@ const MISREAD: [&str; 11] = [
     "vm",
 ];
 
+/// Those after which it would see other budgets, or on other CPUs.
+const MISREAD_TIME: [&str; 7] = ["class", "cpu", "key", "pcpu", "toml", "value", "vcpu"];
+
 /// Adds findings of the planner that do not follow from `findings`. `board` is the one of the description, if it could be
 /// found; `sources` gives the files that are there.
 pub fn look(
@@ -72,15 +76,20 @@ pub fn look(
         .collect();
     let first = |finding: &Finding| finding.labels.first().and_then(|(place, _)| table(place));
     let wrong: Vec<usize> = errors().filter_map(first).collect();
-    // A key that is like no other is not a known one misspelt: it can be left out.
+    // A key that is misspelt was read as what it means, and one that is like no other can be left out. What other tools
+    // say was not understood.
     let stray = |finding: &&Finding| {
         let help = finding.help.as_deref().unwrap_or_default();
-        finding.code.subject() == "key" && !help.starts_with("did you mean")
+        let understood = ["did you mean", "the keys are", "leave it out"];
+        finding.code.subject() == "key" && understood.iter().any(|words| help.starts_with(words))
     };
-    let misread: Vec<usize> = errors()
-        .filter(|finding| MISREAD.contains(&finding.code.subject()) && !stray(finding))
-        .filter_map(first)
-        .collect();
+    let misread_by = |subjects: &[&str]| -> Vec<usize> {
+        errors()
+            .filter(|finding| subjects.contains(&finding.code.subject()) && !stray(finding))
+            .filter_map(first)
+            .collect()
+    };
+    let (misread, misread_time) = (misread_by(&MISREAD), misread_by(&MISREAD_TIME));
 
     let place = system.board.as_ref().map(|board| board.place());
     let sound = place.is_some_and(|place| !table(&place).is_some_and(|at| wrong.contains(&at)));
@@ -101,6 +110,10 @@ pub fn look(
         let of_here = ON_ANY_BOARD.contains(&code)
             || OF_TWO_PARTIES.contains(&code) && finding.labels.len() > 1;
         let of_vms = !OF_ALL_VMS.contains(&code) || misread.is_empty();
+        let misread = match code {
+            Code::CpuOverload => &misread_time,
+            _ => &misread,
+        };
         let read = !places.any(|place| table(place).is_some_and(|at| misread.contains(&at)));
         finding.is_error()
             && !meets

@@ -39,7 +39,8 @@ pub struct Share {
     pub of: Runs,
     /// Its weight.
     pub weight: u16,
-    /// Millionths of the pCPU that it gets while all vCPUs there want all that they may use; its cap apart.
+    /// Millionths of the pCPU that it gets while all vCPUs there want all that they may use. What caps leave is
+    /// divided among the others.
     pub least: u64,
     /// Millionths of the pCPU that it gets at most; none: it has no cap.
     pub cap: Option<u64>,
@@ -97,20 +98,41 @@ pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
         .map(|server| part(server.bound.need, server.promise.period))
         .sum();
     let left = WHOLE.saturating_sub(load);
-    let weights: u64 = fair.iter().map(|(_, weight, _)| u64::from(*weight)).sum();
-    let shares = fair
+    let mut shares: Vec<Share> = fair
         .into_iter()
         .map(|(of, weight, (quota, period))| Share {
             of,
             weight,
-            least: left * u64::from(weight) / weights.max(1),
+            least: 0,
             cap: (quota < period).then(|| part(quota, period)),
         })
         .collect();
+    divide(left, &mut shares);
     Usage {
         servers,
         load,
         shares,
+    }
+}
+
+/// Divides millionths by weight. Who would get more than its cap gets that, and the rest is for the others.
+fn divide(mut left: u64, shares: &mut [Share]) {
+    let mut open: Vec<&mut Share> = shares.iter_mut().collect();
+    loop {
+        let weights: u64 = open.iter().map(|share| u64::from(share.weight)).sum();
+        for share in &mut open {
+            share.least = left * u64::from(share.weight) / weights.max(1);
+        }
+        let reached = |share: &&mut Share| share.cap.is_some_and(|cap| cap <= share.least);
+        let (capped, rest): (Vec<_>, Vec<_>) = open.into_iter().partition(reached);
+        if capped.is_empty() {
+            return;
+        }
+        for share in capped {
+            share.least = share.cap.unwrap_or(share.least);
+            left = left.saturating_sub(share.least);
+        }
+        open = rest;
     }
 }
 
@@ -184,5 +206,39 @@ pub(super) fn in_row(time: CpuTime) -> (CpuPolicy, u16, u64, u64) {
             quota,
             period,
         } => (CpuPolicy::Fair, weight, quota, period),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shares of those who have these weights and caps, in thousandths of a pCPU of which so much is left.
+    fn divided(left: u64, fair: &[(u16, Option<u64>)]) -> Vec<u64> {
+        let share = |&(weight, cap): &(u16, Option<u64>)| Share {
+            of: Runs::Thread,
+            weight,
+            least: 0,
+            cap: cap.map(|cap| cap * 1000),
+        };
+        let mut shares: Vec<_> = fair.iter().map(share).collect();
+        divide(left * 1000, &mut shares);
+        shares.iter().map(|share| share.least / 1000).collect()
+    }
+
+    #[test]
+    fn what_a_cap_leaves_is_divided_by_weight_among_the_others() {
+        assert_eq!(
+            divided(800, &[(3, None), (1, None), (1, Some(100))]),
+            [525, 175, 100]
+        );
+        // One that the rest brings to its cap leaves something, too.
+        assert_eq!(
+            divided(1000, &[(1, Some(100)), (1, Some(340)), (1, None)]),
+            [100, 340, 560]
+        );
+        assert_eq!(divided(1000, &[(1, Some(200)), (1, Some(300))]), [200, 300]);
+        assert_eq!(divided(600, &[(2, Some(900)), (1, None)]), [400, 200]);
+        assert_eq!(divided(600, &[]), [0; 0]);
     }
 }

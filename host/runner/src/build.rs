@@ -24,18 +24,48 @@ pub struct Built {
     pub planned: Planned,
 }
 
-/// Builds the system that the file at `path` describes. Warnings go to stderr.
+/// The folder of systems that are built: that of the checkout for descriptions in it, and one beside others, so that
+/// projects do not meet there.
+pub fn folder_of_systems(description: &Path) -> PathBuf {
+    let root = checkout::root();
+    let beside = match description.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let whole = |path: &Path| fs::canonicalize(path).ok();
+    let folder = match (whole(beside), whole(&root)) {
+        (Some(folder), Some(root)) if folder.starts_with(&root) => root,
+        (Some(folder), _) => folder,
+        (None, _) => beside.to_owned(),
+    };
+    folder.join("out")
+}
+
+/// The folder in which the system of a description is built, if its user does not choose one.
+pub fn folder(description: &Path) -> PathBuf {
+    folder_of_systems(description).join(description.file_stem().unwrap_or_default())
+}
+
+/// Builds the system that the file at `path` describes, in [`folder`]. Warnings go to stderr.
 ///
 /// # Errors
 /// The description is wrong, or something is missing.
 pub fn build(path: &Path) -> Result<Built, Stopped> {
+    build_in(path, None)
+}
+
+/// The same in the folder `output`, if that is some.
+///
+/// # Errors
+/// Those of [`build`].
+pub fn build_in(path: &Path, output: Option<&Path>) -> Result<Built, Stopped> {
     let prepared = prepare::prepare(path, Effort::Everything)?;
     eprint!(
         "{}",
         prepared.text.render(&prepared.findings, prepare::colours())
     );
-    let folder = checkout::root().join("out");
-    finish(prepared, &folder)
+    let folder = output.map_or_else(|| folder(path), Path::to_owned);
+    finish(prepared, folder)
 }
 
 /// The same with an EL2 that the caller has, into a folder of the caller's.
@@ -48,10 +78,12 @@ pub fn build_with(
     el2: El2Source<'_>,
     folder: &Path,
 ) -> Result<Built, Stopped> {
-    finish(prepare::prepare_with(path, effort, el2)?, folder)
+    let prepared = prepare::prepare_with(path, effort, el2)?;
+    let folder = folder.join(&prepared.planned.name);
+    finish(prepared, folder)
 }
 
-fn finish(prepared: Prepared, folder: &Path) -> Result<Built, Stopped> {
+fn finish(prepared: Prepared, folder: PathBuf) -> Result<Built, Stopped> {
     let Some((elf, el2)) = prepared.el2 else {
         return Err(Stopped::Failure(Failure::failed(
             "EL2 is not built",
@@ -59,7 +91,6 @@ fn finish(prepared: Prepared, folder: &Path) -> Result<Built, Stopped> {
             "",
         )));
     };
-    let folder = folder.join(&prepared.planned.name);
     Ok(write(prepared.planned, &elf, &el2, folder)?)
 }
 
@@ -95,4 +126,27 @@ fn write(planned: Planned, elf: &Path, el2: &El2, folder: PathBuf) -> Result<Bui
         el2: copy,
         planned,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_checkout_is_built_there_and_anything_else_beside_its_description() {
+        let root = fs::canonicalize(checkout::root()).unwrap();
+        let within = folder(&checkout::root().join("systems/hello.toml"));
+        assert_eq!(within, root.join("out/hello"));
+        let elsewhere = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(elsewhere.path()).unwrap();
+        for project in ["one", "two"] {
+            fs::create_dir(place.join(project)).unwrap();
+            let file = elsewhere.path().join(project).join("system.toml");
+            assert_eq!(folder(&file), place.join(project).join("out/system"));
+        }
+        // A link to a description of the checkout is one of the checkout.
+        let link = elsewhere.path().join("systems");
+        std::os::unix::fs::symlink(checkout::root().join("systems"), &link).unwrap();
+        assert_eq!(folder(&link.join("hello.toml")), root.join("out/hello"));
+    }
 }

@@ -2,6 +2,11 @@
 
 use clap::Subcommand;
 
+/// The program that renders it.
+pub const RENDERER: &str = "mdbook";
+/// Advice on how to install that.
+pub const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can be read as they are, too, from docs/SUMMARY.md on";
+
 /// Render the book, which mdBook does, as out/book
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

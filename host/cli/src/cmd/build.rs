@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_planner::image::fit;
 use bulkhead_planner::show;
-use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::build::{Built, build_in};
 use bulkhead_runner::temp_files;
 
 /// Build the image of a system, with everything that it needs
@@ -20,10 +20,14 @@ use bulkhead_runner::temp_files;
   bulkhead build systems/demo.toml --fit demo.itb   # for U-Boot's bootm, see docs/how-to/boot.md
 
 Writes out/NAME/: bulkhead.img (boots as an arm64 Linux image does), plan.bin, plan.json, VM.dtb of
-each VM, el2.elf. Same inputs, same bytes.")]
+each VM, el2.elf. Same inputs, same bytes. NAME is that of the description; out/ is in the checkout for
+descriptions there, else beside the description.")]
 pub struct Args {
     /// The description
     file: PathBuf,
+    /// Write into this folder, instead of out/NAME
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
     /// Write a FIT, too: the image and the board's device tree with their sums, for U-Boot's bootm
     #[arg(long, value_name = "FILE")]
     fit: Option<PathBuf>,
@@ -60,7 +64,7 @@ fn write_fit(built: &Built, file: &Path, key: Option<&str>) -> Result<(), Failur
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let built = build(&args.file).and_then(|built| {
+    let built = build_in(&args.file, args.output.as_deref()).and_then(|built| {
         if let Some(file) = &args.fit {
             write_fit(&built, file, args.fit_key.as_deref())?;
         }

@@ -35,7 +35,7 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
     let description = checkout::root().join("systems/mixed.toml");
-    let system = match System::build(&description) {
+    let system = match System::build(&description, None) {
         Ok(system) => system,
         Err(stopped) => return stopped.report(args.json),
     };

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use rustix::fs::statvfs;
 use serde::Serialize;
 
+use super::book;
 use bulkhead_model::checkout;
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_model::payload::DebianPayload;
@@ -90,6 +91,7 @@ fn look() -> Vec<Found> {
         debian(),
         payloads(),
         debugger(),
+        book(),
         disk_space("the cache", &cache::folder()),
         disk_space("the checkout", &checkout::root()),
     ]
@@ -232,6 +234,20 @@ fn debugger() -> Found {
     }
 }
 
+fn book() -> Found {
+    let (state, detail) = match version(Path::new(book::RENDERER)) {
+        None => (State::Later, format!("no {}", book::RENDERER)),
+        Some(line) => (State::Good, line),
+    };
+    Found {
+        what: "mdBook",
+        state,
+        detail,
+        needed: "book",
+        remedy: book::ADVICE,
+    }
+}
+
 fn disk_space(what: &'static str, folder: &Path) -> Found {
     let existing = folder.ancestors().find(|folder| folder.is_dir());
     let at = existing.unwrap_or(Path::new("/"));
@@ -297,7 +313,11 @@ mod tests {
     fn what_is_missing_says_who_needs_it_and_what_to_do() {
         let none = Path::new("/nonexistent/program");
         assert_eq!(version(none), None);
-        for found in look() {
+        let all = look();
+        for what in ["QEMU", "gdb", "mdBook"] {
+            assert!(all.iter().any(|found| found.what == what), "{what}");
+        }
+        for found in all {
             assert!(
                 !found.detail.is_empty() && !found.needed.is_empty(),
                 "{found:?}"

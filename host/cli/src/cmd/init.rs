@@ -44,8 +44,8 @@ pub struct Args {
     #[arg(long = "guest", value_name = "GUEST")]
     guests: Vec<String>,
     /// Take the defaults for what no flag says, and ask nothing
-    #[arg(long)]
-    yes: bool,
+    #[arg(short = 'y', long)]
+    pub(super) yes: bool,
     /// Replace the file if it is there
     #[arg(long)]
     force: bool,

@@ -33,9 +33,15 @@ use bulkhead_model::failure::{Failure, Outcome};
     bin_name = "bulkhead",
     version,
     about,
-    after_help = "Exit status: 0 done; 1 what was asked for failed; 2 wrong input; 3 the environment lacks something."
+    after_help = "`./bulkhead` in a checkout installs what is missing; with --yes (-y), anywhere on the line, it does not ask.
+
+Exit status: 0 done; 1 what was asked for failed; 2 wrong input; 3 the environment lacks something."
 )]
 pub struct Cli {
+    /// Install what is missing without a question: a word for `./bulkhead`. Verbs that have one of the same name
+    /// ask nothing either.
+    #[arg(short = 'y', long, global = true, hide = true)]
+    yes: bool,
     /// The verb with its arguments.
     #[command(subcommand)]
     pub verb: Verb,
@@ -105,4 +111,43 @@ fn of_driver(verb: &str) -> Outcome {
     let what = format!("`{verb}` is for work on Bulkhead itself, and not in this program");
     let advice = format!("start `./bulkhead {verb}` in a checkout: it builds what performs it");
     Failure::environment(what, "", advice).report()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    /// What the tool makes of words, with `--help` behind them.
+    fn kind(words: &[&str]) -> ErrorKind {
+        let words = ["bulkhead"].iter().chain(words).chain(&["--help"]);
+        match Cli::try_parse_from(words) {
+            Err(error) => error.kind(),
+            Ok(_) => panic!("no help"),
+        }
+    }
+
+    #[test]
+    fn every_verb_takes_the_words_of_the_script_on_either_side() {
+        for verb in Cli::command().get_subcommands() {
+            let verb = verb.get_name();
+            for words in [["--yes", verb], [verb, "--yes"], [verb, "-y"]] {
+                assert_eq!(kind(&words), ErrorKind::DisplayHelp, "{words:?}");
+            }
+        }
+        assert_eq!(
+            kind(&["board", "import", "x.dtb", "-y"]),
+            ErrorKind::DisplayHelp
+        );
+    }
+
+    #[test]
+    fn on_either_side_of_the_verb_it_answers_the_questions_of_the_verb_too() {
+        for words in [["bulkhead", "init", "--yes"], ["bulkhead", "--yes", "init"]] {
+            let Verb::Init(args) = Cli::parse_from(words).verb else {
+                panic!("another verb");
+            };
+            assert!(args.yes, "{words:?}");
+        }
+    }
 }

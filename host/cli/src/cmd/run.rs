@@ -28,13 +28,16 @@ use bulkhead_runner::temp_files;
 
 On a terminal, keys go to the VM that has the focus; Ctrl-T 1..9, Ctrl-T 010..064 and Ctrl-T n change
 it, Ctrl-T q quits. Without a terminal the console is copied to stdout until the board is powered off. What each
-VM said is in out/NAME/logs/ afterwards, or where --log says.
+VM said is in out/NAME/logs/ afterwards, or where --log says. `bulkhead build --help` says where out/ is.
 
 Exit status: 0 if the board was powered off or the user quit; 1 if a VM crashed, EL2 refused the
 plan, or the time was over.")]
 pub struct Args {
     /// Description of the system
     system: PathBuf,
+    /// Build it in this folder, instead of out/NAME
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
     /// Clock of the guests follows instructions (8 ns each), not the host: slower, and every run alike
     #[arg(long)]
     icount: bool,
@@ -81,7 +84,7 @@ fn symbols(text: &str) -> Result<(String, PathBuf), String> {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let system = match System::build(&args.system) {
+    let system = match System::build(&args.system, args.output.as_deref()) {
         Ok(system) => system,
         Err(stopped) => return stopped.report(args.json),
     };
@@ -212,7 +215,10 @@ pub(super) fn serve(system: &System) -> Result<Server, Failure> {
         io::ErrorKind::AddrInUse => Failure::input(
             format!("`{}` runs already", system.name),
             "its console is open in another run",
-            format!("attach to it with `bulkhead console {}`", system.name),
+            format!(
+                "attach to it with `bulkhead console {}`",
+                system.folder.display()
+            ),
         ),
         _ => Failure::environment(
             format!(

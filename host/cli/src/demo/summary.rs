@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use serde_json::json;
 
+use bulkhead_planner::show::{Parts, fill};
 use bulkhead_runner::profile::Periods;
 use bulkhead_runner::run::RunSummary;
 use bulkhead_runner::run::console::{ExitTable, Served, VmEnd};
@@ -282,54 +284,16 @@ impl Summary {
         text
     }
 
-    /// The same as a page with a picture.
+    /// The same as a page for the browser, in the manner of the page of a plan.
     pub fn html(&self) -> String {
-        let text = self.text().replace('&', "&amp;").replace('<', "&lt;");
-        let counted = self.el2.as_ref().filter(|el2| el2.max > 0);
-        let mut picture = counted.map(histogram).unwrap_or_default();
-        picture.push_str(&self.run.pictures());
         let verdict = if self.passed() { "passed" } else { "failed" };
-        format!(
-            "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Bulkhead demo: {verdict}</title>\n\
-             <style>body{{font:15px sans-serif;max-width:60em;margin:2em auto}}pre{{background:#f4f4f4;\
-             padding:1em}}</style>\n<h1>Bulkhead demo: {verdict}</h1>\n<pre>{text}</pre>\n{picture}"
-        )
+        fill(&Parts {
+            title: &format!("Bulkhead demo: {verdict}"),
+            same: "bulkhead demo",
+            data: &json!({ "summary": self, "text": self.text() }),
+            script: include_str!("summary.js"),
+        })
     }
-}
-
-/// Periods by what EL2 took of them, as bars on a logarithmic scale: rare long periods must be seen
-/// beside hundreds of thousands of short ones.
-fn histogram(el2: &El2Periods) -> String {
-    const WIDTH: u64 = 700;
-    const HEIGHT: f64 = 160.0;
-    const BINS: u64 = 70;
-    let allowed = el2.allowed;
-    let top = el2.max.max(allowed) + 1;
-    let mut bins = vec![0u64; BINS as usize];
-    for (&instructions, &count) in &el2.histogram {
-        let bin = (instructions * BINS / top).min(BINS - 1);
-        bins[bin as usize] += count;
-    }
-    let highest = bins.iter().copied().max().unwrap_or(1).max(1) as f64;
-    let mut svg = format!(
-        "<h2>EL2 instructions in a period of the control loop</h2>\n\
-         <svg viewBox=\"0 0 {WIDTH} 200\" role=\"img\" aria-label=\"histogram\">\n"
-    );
-    for (index, count) in bins.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let height = HEIGHT * (1.0 + *count as f64).ln() / (1.0 + highest).ln();
-        let x = index as u64 * WIDTH / BINS;
-        svg.push_str(&format!(
-            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{height:.1}\" fill=\"#36c\"><title>{count} periods</title></rect>\n",
-            HEIGHT - height
-        ));
-    }
-    let budget = allowed * WIDTH / top;
-    svg.push_str(&format!(
-        "<line x1=\"{budget}\" x2=\"{budget}\" y1=\"0\" y2=\"160\" stroke=\"#c00\"/>\n\
-         <text x=\"{budget}\" y=\"195\" text-anchor=\"end\" fill=\"#c00\">{allowed} allowed</text>\n\
-         <text x=\"0\" y=\"195\">0</text>\n</svg>\n<p>Bars: periods, logarithmic scale.</p>\n"
-    ));
-    svg
 }
 
 #[cfg(test)]
@@ -387,11 +351,6 @@ mod tests {
                 .text()
                 .contains("0 instructions of a period (0 allowed): 0 exits in 2004 periods")
         );
-        assert!(
-            !summary
-                .html()
-                .contains("in a period of the control loop</h2>")
-        );
         assert_eq!(
             judged(62, 1).findings,
             ["EL2 took 62 instructions of one period; 0 are allowed"]
@@ -403,7 +362,57 @@ mod tests {
         let summary = Summary::new(&progress(0), &BTreeMap::new(), el2(300), true);
         assert_eq!(summary.findings, [""; 0]);
         assert!(summary.text().contains("max 3000000 ns"));
-        assert!(summary.html().contains("<title>1 periods</title>"));
+    }
+
+    #[test]
+    fn the_page_draws_all_that_the_summary_has_for_any_window() {
+        let summary = Summary::new(&progress(1), &BTreeMap::new(), el2(300), true);
+        let page = summary.html();
+        assert!(page.contains("<title>Bulkhead demo: failed</title>"));
+        for words in [
+            "name=\"viewport\"",
+            "prefers-color-scheme: dark",
+            "max-width: 640px",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+        for word in ["http:", "https:", "@import", "src="] {
+            assert!(!page.contains(word), "{word}");
+        }
+        let data = page.split("id=\"data\">").nth(1).unwrap();
+        let data: serde_json::Value =
+            serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
+        assert_eq!(data["summary"]["el2"]["histogram"]["82"], 2003);
+        assert_eq!(data["summary"]["findings"][0], "the loop lost 1 periods");
+        // What the script draws is there by that name.
+        for (table, keys) in [
+            (
+                &data["summary"],
+                &[
+                    "seconds", "control", "latency", "traffic", "pings", "served", "el2", "ended",
+                    "run",
+                ][..],
+            ),
+            (
+                &data["summary"]["control"],
+                &[
+                    "periods", "lost", "doubled", "late_min", "late_avg", "late_max",
+                ],
+            ),
+            (
+                &data["summary"]["el2"],
+                &["count", "max", "exits", "allowed"],
+            ),
+            (&data["summary"]["served"], &["disks", "ports"]),
+            (
+                &data["summary"]["served"]["ports"][0],
+                &["vm", "network", "sent", "sent_bytes", "received", "dropped"],
+            ),
+        ] {
+            for key in keys {
+                assert!(!table[key].is_null(), "{key}: {table}");
+            }
+        }
     }
 
     #[test]

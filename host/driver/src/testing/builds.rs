@@ -20,7 +20,7 @@ impl Builds {
         let build = Arc::clone(builds.entry(description.to_owned()).or_default());
         drop(builds);
         let built = build.get_or_init(|| {
-            System::build(description).map_err(|stopped| Failure::from(stopped).to_string())
+            System::build(description, None).map_err(|stopped| Failure::from(stopped).to_string())
         });
         built.clone()
     }

@@ -137,8 +137,6 @@ fn shown_commands(text: &str) -> Vec<(usize, Vec<String>)> {
 /// Asks the running tool whether it would take the command. With `--help` it reads the words and does
 /// nothing.
 fn refused(words: &[String]) -> Option<String> {
-    // `--yes` is the script's own.
-    let words = words.iter().filter(|word| *word != "--yes");
     let tool = std::env::current_exe().ok()?;
     match Command::new(tool).args(words).arg("--help").output() {
         Ok(output) if output.status.success() => None,

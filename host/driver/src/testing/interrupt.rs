@@ -243,7 +243,7 @@ fn system(context: &Context, folder: &Path) -> Result<String, Vec<String>> {
 fn build(context: &Context) -> Result<String, Vec<String>> {
     let folder = tempfile::tempdir().map_err(why)?;
     let file = system(context, folder.path())?;
-    let out = context.root.join("out/interrupted");
+    let out = folder.path().join("out/interrupted");
     // Where nothing is compiled yet, so that there is time.
     let target = folder.path().join("target");
     fs::create_dir(&target).map_err(why)?;
@@ -272,7 +272,7 @@ fn build(context: &Context) -> Result<String, Vec<String>> {
 fn run(context: &Context) -> Result<String, Vec<String>> {
     let folder = tempfile::tempdir().map_err(why)?;
     let file = system(context, folder.path())?;
-    let out = context.root.join("out/interrupted");
+    let out = folder.path().join("out/interrupted");
     succeeds(folder.path(), &["build", &file])?;
     for words in ["attach with", "READY"] {
         let mut tool = Tool::start(folder.path(), &["run", &file, "--gdb=now"])?;

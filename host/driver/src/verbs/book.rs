@@ -3,14 +3,11 @@
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 
-use bulkhead_cli::cmd::book::{Args, Question, Step};
+use bulkhead_cli::cmd::book::{ADVICE, Args, Question, RENDERER, Step};
 use bulkhead_model::checkout;
 use bulkhead_model::failure::{Failure, Outcome};
 
 use crate::book;
-
-/// Advice on how to install mdBook.
-const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can be read as they are, too, from docs/SUMMARY.md on";
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
@@ -25,7 +22,7 @@ pub fn run(args: Args) -> Outcome {
 
 fn render(open: bool) -> Result<Outcome, Failure> {
     let root = checkout::root();
-    let mut command = Command::new("mdbook");
+    let mut command = Command::new(RENDERER);
     command.arg("build").args(open.then_some("--open"));
     command.arg(root.join(book::PAGES)).stdin(Stdio::null());
     let status = command.status().map_err(|why| {

@@ -44,6 +44,7 @@ pub enum Code {
     ConsoleMonitor,
     ConsoleRealtime,
     ConsoleService,
+    ConsoleUnheard,
     CpuBudget,
     CpuIncomplete,
     CpuOverload,
@@ -94,6 +95,7 @@ pub enum Code {
     InterruptsMask,
     InterruptsOwn,
     InterruptsReclaim,
+    InterruptsWatchdog,
     KeyUnknown,
     MemoryAlign,
     MemoryFull,
@@ -139,6 +141,7 @@ pub enum Code {
     SmcTwice,
     TimeOwnTimer,
     TomlSyntax,
+    TomlTwice,
     ValueAddress,
     ValuePart,
     ValueSize,
@@ -162,7 +165,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 132] = [
+    pub const ALL: [Self; 135] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -181,6 +184,7 @@ impl Code {
         Self::ConsoleMonitor,
         Self::ConsoleRealtime,
         Self::ConsoleService,
+        Self::ConsoleUnheard,
         Self::CpuBudget,
         Self::CpuIncomplete,
         Self::CpuOverload,
@@ -231,6 +235,7 @@ impl Code {
         Self::InterruptsMask,
         Self::InterruptsOwn,
         Self::InterruptsReclaim,
+        Self::InterruptsWatchdog,
         Self::KeyUnknown,
         Self::MemoryAlign,
         Self::MemoryFull,
@@ -276,6 +281,7 @@ impl Code {
         Self::SmcTwice,
         Self::TimeOwnTimer,
         Self::TomlSyntax,
+        Self::TomlTwice,
         Self::ValueAddress,
         Self::ValuePart,
         Self::ValueSize,
@@ -318,6 +324,7 @@ impl Code {
             Self::ConsoleMonitor => "bulkhead::console::monitor",
             Self::ConsoleRealtime => "bulkhead::console::realtime",
             Self::ConsoleService => "bulkhead::console::service",
+            Self::ConsoleUnheard => "bulkhead::console::unheard",
             Self::CpuBudget => "bulkhead::cpu::budget",
             Self::CpuIncomplete => "bulkhead::cpu::incomplete",
             Self::CpuOverload => "bulkhead::cpu::overload",
@@ -368,6 +375,7 @@ impl Code {
             Self::InterruptsMask => "bulkhead::interrupts::mask",
             Self::InterruptsOwn => "bulkhead::interrupts::own",
             Self::InterruptsReclaim => "bulkhead::interrupts::reclaim",
+            Self::InterruptsWatchdog => "bulkhead::interrupts::watchdog",
             Self::KeyUnknown => "bulkhead::key::unknown",
             Self::MemoryAlign => "bulkhead::memory::align",
             Self::MemoryFull => "bulkhead::memory::full",
@@ -413,6 +421,7 @@ impl Code {
             Self::SmcTwice => "bulkhead::smc::twice",
             Self::TimeOwnTimer => "bulkhead::time::own-timer",
             Self::TomlSyntax => "bulkhead::toml::syntax",
+            Self::TomlTwice => "bulkhead::toml::twice",
             Self::ValueAddress => "bulkhead::value::address",
             Self::ValuePart => "bulkhead::value::part",
             Self::ValueSize => "bulkhead::value::size",
@@ -457,9 +466,11 @@ impl Code {
         match self {
             Self::BoardFirmware
             | Self::ConsoleRealtime
+            | Self::ConsoleUnheard
             | Self::ImageAbsent
             | Self::InterruptsEvents
             | Self::InterruptsMask
+            | Self::InterruptsWatchdog
             | Self::NetworkAlone
             | Self::OverlayAddress
             | Self::OverlayInterrupt

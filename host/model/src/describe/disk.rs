@@ -57,7 +57,7 @@ pub(super) fn disks(reader: &mut Reader) -> Vec<DiskSpec> {
         let shared = disk.read(const { DISK.flag("shared") });
         let shared = shared.filter(|flag| flag.value).map(|flag| flag.span);
         let mut missing = disk.missing();
-        let has = |key| disk.value(key).is_some();
+        let has = |key| disk.has(key);
         if !has(const { DISK.key("size") }) && !has(const { DISK.key("image") }) {
             missing.push("size or image");
         }

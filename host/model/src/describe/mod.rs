@@ -10,6 +10,7 @@ mod disk;
 mod doorbell;
 mod emulated;
 mod finding;
+mod foreign;
 pub mod keys;
 mod network;
 mod policy;
@@ -102,15 +103,7 @@ pub fn load(path: &Path) -> Result<Text, Failure> {
 pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let (document, errors) = DeTable::parse_recoverable(&text.source);
     let before = findings.len();
-    for error in &errors {
-        let span = error.span().unwrap_or(0..0);
-        let finding = Finding::new(Code::TomlSyntax, "this is not TOML");
-        findings.push(
-            finding.at(span, error.message()).help(
-                "strings stand in quotes, each [table] and each key once; see https://toml.io",
-            ),
-        );
-    }
+    syntax::report(text, document.get_ref(), &errors, findings);
     let syntax = findings.len();
     let root = document.get_ref();
     let mut top = Reader::new(root, "a system", SYSTEM, findings);

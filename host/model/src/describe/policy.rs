@@ -80,8 +80,9 @@ fn crash_table(
     let has_restart = reader.has(const { CRASH.key("restart") });
     let has_within = reader.has(const { CRASH.key("within") });
     let has_notify = reader.has(const { CRASH.key("notify") });
-    if reader.unknown().next().is_some() {
-        // A key that is spelled wrong is the fault; that it is missing only follows from that.
+    let nothing = !(has_restart || has_within || has_notify);
+    if nothing && reader.unknown().next().is_some() {
+        // What is meant by the keys that there are is not known, and that is the fault.
         reader.finish();
         return None;
     }

@@ -6,7 +6,10 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::code::Code;
 use super::finding::{Finding, Span};
-use super::keys::{Flag, Key, Number, Numbers, Quantity, Table, Text, TextOrTexts, Texts, Word};
+use super::foreign::foreign;
+use super::keys::{
+    Flag, Key, Number, Numbers, Quantity, TABLES, Table, Text, TextOrTexts, Texts, Word,
+};
 use super::suggest::nearest;
 
 /// Reports a name of shared memory or of a doorbell that a device tree cannot carry.
@@ -94,13 +97,22 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 format!("{} has no key `{name}`", self.what),
             )
             .at(key.span(), "not known here");
-            let help = match nearest(name, self.known.names()) {
-                Some(known) => format!("did you mean `{known}`?"),
-                None if self.known.keys.is_empty() => "leave it out: there are none".to_owned(),
-                None => {
-                    let names: Vec<_> = self.known.names().collect();
-                    format!("the keys are {}", names.join(", "))
-                }
+            let elsewhere = || {
+                TABLES
+                    .iter()
+                    .find(|table| table.names().any(|key| key == name))
+            };
+            let help = if let Some(foreign) = foreign(self.known.name, name) {
+                foreign.advice.to_owned()
+            } else if let Some(known) = nearest(name, self.known.names()) {
+                format!("did you mean `{known}`?")
+            } else if let Some(table) = elsewhere() {
+                format!("it is a key of {}", table.heading)
+            } else if self.known.keys.is_empty() {
+                "leave it out: there are none".to_owned()
+            } else {
+                let names: Vec<_> = self.known.names().collect();
+                format!("the keys are {}", names.join(", "))
             };
             self.findings.push(finding.help(help));
         }
@@ -117,12 +129,25 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         table.iter().filter(move |(key, _)| unknown(key.get_ref()))
     }
 
-    /// The names of keys that the table has to have, and has not.
+    /// The names of keys that the table has to have, and has not. One that is misspelt is not missing.
     pub fn missing(&self) -> Vec<&'static str> {
         let required = self.known.required();
-        required
-            .filter(|key| self.table.get(*key).is_none())
-            .collect()
+        required.filter(|key| self.stated(key).is_none()).collect()
+    }
+
+    /// The entry of a key, or one that is not known and most likely means it.
+    fn stated(&self, name: &str) -> Option<(&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+        let exact = self.table.iter().find(|(key, _)| key.get_ref() == name);
+        exact.or_else(|| {
+            self.unknown().find(|(key, _)| {
+                let written: &str = key.get_ref();
+                let meant = match foreign(self.known.name, written) {
+                    Some(foreign) => foreign.key,
+                    None => nearest(written, self.known.names()),
+                };
+                meant == Some(name)
+            })
+        })
     }
 
     /// Reports something about this table.
@@ -130,31 +155,41 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         self.findings.push(finding);
     }
 
-    /// The value of a key, of any kind.
+    /// The value of a key, of any kind; of one that is misspelt, too, so that nothing follows from that but the
+    /// finding about its name.
     ///
     /// # Panics
     /// The key is one of another table.
     pub fn value(&self, key: &Key) -> Option<&'a Spanned<DeValue<'i>>> {
+        let (written, value) = self.stated(self.key_name(key))?;
+        // What other tools hold there is something else.
+        foreign(self.known.name, written.get_ref())
+            .is_none()
+            .then_some(value)
+    }
+
+    /// The name of a key of this table.
+    fn key_name(&self, key: &Key) -> &'static str {
         assert!(
             self.known.names().any(|known| known == key.name),
             "`{}` is a key of another table than {}",
             key.name,
             self.known.name
         );
-        self.table.get(key.name)
+        key.name
     }
 
-    /// Whether the table has a key.
+    /// Whether the table has a key, misspelt perhaps.
+    ///
+    /// # Panics
+    /// As [`Self::value`].
     pub fn has(&self, key: &Key) -> bool {
-        self.value(key).is_some()
+        self.stated(self.key_name(key)).is_some()
     }
 
     /// Place of a key's name.
     pub fn key_span(&self, key: &Key) -> Option<Span> {
-        self.table
-            .iter()
-            .find(|(name, _)| name.get_ref() == key.name)
-            .map(|(name, _)| name.span())
+        self.stated(key.name).map(|(name, _)| name.span())
     }
 
     fn wrong_type(&mut self, key: &Key, value: &Spanned<DeValue>, wanted: &str) {
@@ -423,6 +458,26 @@ mod tests {
     fn a_key_of_the_table_is_read() {
         assert!(read("vcpus = 1", const { VM.key("vcpus") }));
         assert!(!read("vcpus = 1", const { VM.key("cpu") }));
+    }
+
+    #[test]
+    fn a_key_that_is_misspelt_is_reported_once_and_is_not_missing() {
+        let text = "memroy = \"4MiB\"\ncpus = 2\nipa = 1";
+        let table = DeTable::parse(text).expect("TOML");
+        let mut findings = Vec::new();
+        let mut reader = Reader::new(table.get_ref(), "a VM", VM, &mut findings);
+        let memory = reader.read(const { VM.quantity("memory") });
+        assert_eq!(memory.map(|memory| memory.value), Some(4 << 20));
+        assert!(reader.missing().is_empty());
+        // Another tool's `cpus` need not be a number of vCPUs.
+        assert!(reader.read(const { VM.number("vcpus") }).is_none());
+        assert!(reader.has(const { VM.key("vcpus") }) && !reader.has(const { VM.key("cpu") }));
+        reader.finish();
+        let help = |finding: &Finding| finding.help.clone().expect("a remedy");
+        assert_eq!(help(&findings[0]), "did you mean `memory`?");
+        assert!(help(&findings[1]).starts_with("`vcpus` is how many CPUs the VM has"));
+        assert_eq!(help(&findings[2]), "it is a key of `memory`");
+        assert_eq!(findings.len(), 3);
     }
 
     #[test]

@@ -285,6 +285,11 @@ fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
 fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
     let vcpus = reader.read(const { VM.number("vcpus") });
     let count = vcpus.as_ref().map_or(1, |vcpus| vcpus.value as usize);
+    if vcpus.is_none() && reader.has(const { VM.key("vcpus") }) {
+        // How many is not known, which was reported.
+        reader.read(const { VM.numbers("pcpus") });
+        return (1, Vec::new());
+    }
     let vcpus_place = vcpus.as_ref().map(|vcpus| vcpus.span.clone());
     if let Some(vcpus) = vcpus.filter(|_| count == 0 || count > MAX_VCPUS_PER_VM) {
         let what = format!("a VM has 1 to {MAX_VCPUS_PER_VM} vCPUs");
@@ -387,6 +392,9 @@ type MemoryValue = (
 /// `memory`: a size, or a table of `size`, `ipa` and `pa`.
 fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValue> {
     let Some(value) = reader.value(const { VM.key("memory") }) else {
+        if reader.has(const { VM.key("memory") }) {
+            return None;
+        }
         reader.report(
             Finding::new(Code::VmMemory, format!("`{}` has no memory", name.value))
                 .at(name.span.clone(), "needs `memory`")

@@ -15,6 +15,8 @@ const SCRIPT: &str = include_str!("page/page.js");
 pub struct Parts<'a> {
     /// Title of the window.
     pub title: &'a str,
+    /// The command that prints the same as text, for browsers that run no scripts.
+    pub same: &'a str,
     /// Data that the script draws.
     pub data: &'a Value,
     /// The script.
@@ -32,6 +34,7 @@ struct Data<'a> {
 pub fn html(plan: &Value, differences: Option<&Differences>) -> String {
     fill(&Parts {
         title: plan["name"].as_str().unwrap_or_default(),
+        same: "bulkhead plan",
         data: &json!(Data {
             plan,
             diff: differences.map(Differences::json),
@@ -49,6 +52,7 @@ pub fn fill(parts: &Parts) -> String {
     for (place, content) in [
         ("@TITLE@", escape(parts.title).as_str()),
         ("@STYLE@", STYLE),
+        ("@SAME@", parts.same),
         ("@DATA@", &data),
         ("@SCRIPT@", parts.script),
     ] {

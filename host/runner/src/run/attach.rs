@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -38,9 +39,53 @@ pub struct Server {
     listener: UnixListener,
     socket: PathBuf,
     _note: Note,
-    clients: Vec<UnixStream>,
+    clients: Vec<Client>,
     /// Latest output, for clients that attach later.
     recent: VecDeque<u8>,
+}
+
+/// Somebody who is attached.
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    /// Output that it has not taken yet.
+    waiting: VecDeque<u8>,
+}
+
+impl Client {
+    /// Bytes that may wait for a client. The system waits for nobody: of what is older, lines are left out.
+    const WAITING: usize = 1 << 20;
+
+    fn show(&mut self, bytes: &[u8]) -> bool {
+        self.waiting.extend(bytes);
+        if self.waiting.len() > Self::WAITING {
+            let kept = Self::WAITING / 2;
+            let old = self.waiting.len() - kept;
+            let line = self.waiting.range(old..).position(|&byte| byte == b'\n');
+            let lost = line.map_or(old, |line| old + line + 1);
+            self.waiting.drain(..lost);
+            let note = format!("\r\n({lost} bytes are left out: this terminal was too slow)\r\n");
+            for byte in note.bytes().rev() {
+                self.waiting.push_front(byte);
+            }
+        }
+        self.send()
+    }
+
+    /// Sends what it takes now; tells whether it is still there.
+    fn send(&mut self) -> bool {
+        while !self.waiting.is_empty() {
+            let (next, _) = self.waiting.as_slices();
+            match self.stream.write(next) {
+                Ok(0) => return false,
+                Ok(sent) => drop(self.waiting.drain(..sent)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
 }
 
 impl Server {
@@ -74,56 +119,81 @@ impl Server {
         })
     }
 
-    /// Everything to wait for with [`poll`].
-    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.listener.as_fd()).chain(self.clients.iter().map(AsFd::as_fd))
+    /// Everything to wait for with [`poll`], and for what.
+    pub fn fds(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let clients = self.clients.iter().map(|client| {
+            let flags = match client.waiting.is_empty() {
+                true => PollFlags::IN,
+                false => PollFlags::IN | PollFlags::OUT,
+            };
+            (client.stream.as_fd(), flags)
+        });
+        std::iter::once((self.listener.as_fd(), PollFlags::IN)).chain(clients)
     }
 
-    /// Shows output to all clients. One that does not keep up is dropped: it must not hold up the
-    /// system.
+    /// Shows output to all clients. For one that does not keep up it waits, and not for ever all of it: the
+    /// system must not be held up.
     pub fn show(&mut self, bytes: &[u8]) {
-        self.clients
-            .retain_mut(|client| client.write_all(bytes).is_ok());
+        self.clients.retain_mut(|client| client.show(bytes));
         self.recent.extend(bytes);
         let excess = self.recent.len().saturating_sub(Self::RECENT);
         self.recent.drain(..excess);
     }
 
-    /// Takes new clients in and gives the keys that clients have typed.
+    /// Takes new clients in, sends what waits, and gives the keys that clients have typed.
     pub fn serve(&mut self) -> Vec<u8> {
-        while let Ok((mut client, _)) = self.listener.accept() {
+        while let Ok((stream, _)) = self.listener.accept() {
             let recent = self.recent.make_contiguous();
             // The oldest line is likely cut; start behind it.
             let start = recent
                 .iter()
                 .position(|&b| b == b'\n')
                 .map_or(0, |at| at + 1);
-            if client.set_nonblocking(true).is_ok() && client.write_all(&recent[start..]).is_ok() {
+            let mut client = Client {
+                stream,
+                waiting: VecDeque::new(),
+            };
+            if client.stream.set_nonblocking(true).is_ok() && client.show(&recent[start..]) {
                 self.clients.push(client);
             }
         }
         let mut keys = Vec::new();
         self.clients.retain_mut(|client| {
             let mut buffer = [0; 1024];
-            match client.read(&mut buffer) {
+            match client.stream.read(&mut buffer) {
                 Ok(0) => false,
                 Ok(n) => {
                     keys.extend_from_slice(&buffer[..n]);
                     true
                 }
-                Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+                Err(error) => matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ),
             }
         });
+        self.clients.retain_mut(Client::send);
         keys
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // The last words, which are those that say why it ended; somebody who does not read them is not waited for.
+        for client in &mut self.clients {
+            let patience = Some(Duration::from_secs(1));
+            let waits = client.stream.set_nonblocking(false).is_ok();
+            if waits && client.stream.set_write_timeout(patience).is_ok() {
+                client.send();
+            }
+        }
         // A socket left behind is recognised and removed by the next run.
         let _ = fs::remove_file(&self.socket);
     }
 }
+
+/// Keys that this tool takes from a visitor, beside the help of the console itself.
+const HELP: &[u8] = b"\r\nCtrl-T d or Ctrl-T q: leave this console, the system runs on\r\n";
 
 /// End of a client's visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +230,7 @@ pub fn visit(mut console: UnixStream) -> io::Result<Visit> {
         let typed = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         if output {
             match console.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Ok(0) | Err(_) => return Ok(Visit::Ended),
                 Ok(n) => screen.write(&buffer[..n])?,
             }
@@ -168,6 +239,9 @@ pub fn visit(mut console: UnixStream) -> io::Result<Visit> {
             let n = stdin.read(&mut buffer)?;
             typing = n > 0;
             let (pass, action) = keys.filter(&buffer[..n]);
+            if keys.asks_for_help() {
+                screen.write(HELP)?;
+            }
             if console.write_all(&pass).is_err() {
                 return Ok(Visit::Ended);
             }
@@ -232,14 +306,43 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_is_dropped() {
+    fn a_client_that_reads_late_stays_and_misses_old_lines_only() {
         let folder = tempfile::tempdir().unwrap();
         let mut server = Server::listen(folder.path()).unwrap();
-        let _client = connect(folder.path()).unwrap();
+        let mut client = connect(folder.path()).unwrap();
         server.serve();
-        for _ in 0..1000 {
-            server.show(&[b'x'; 4096]);
+        // More than a socket takes, and less than may wait.
+        let line = [&[b'x'; 79][..], b"\n"].concat();
+        let lines = 8 * 1024;
+        for _ in 0..lines {
+            server.show(&line);
         }
-        assert!(server.clients.is_empty());
+        assert_eq!(server.clients.len(), 1);
+        let reader = std::thread::spawn(move || {
+            let all = read(&mut client, lines * 80);
+            (all, client)
+        });
+        while !server.clients[0].waiting.is_empty() {
+            server.serve();
+        }
+        let (all, mut client) = reader.join().unwrap();
+        assert_eq!(all, line.repeat(lines));
+        for _ in 0..1000 {
+            server.show(&[b'y'; 4096]);
+        }
+        server.show(b"\nlast\n");
+        let reader = std::thread::spawn(move || {
+            let mut rest = String::new();
+            client.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        // Its last words wait for who is still reading.
+        while server.clients[0].waiting.len() > 1024 {
+            server.serve();
+        }
+        drop(server);
+        let rest = reader.join().unwrap();
+        assert!(rest.contains("bytes are left out: this terminal was too slow)"));
+        assert!(rest.ends_with("\nlast\n"));
     }
 }

@@ -16,6 +16,7 @@ pub enum Action {
 #[derive(Debug, Default)]
 pub struct Keys {
     escaped: bool,
+    help: bool,
 }
 
 impl Keys {
@@ -35,10 +36,18 @@ impl Keys {
             match key {
                 b'q' | b'Q' => return (pass, Some(Action::Quit)),
                 b'd' | b'D' => return (pass, Some(Action::Detach)),
-                _ => pass.extend([ESCAPE, key]),
+                _ => {
+                    self.help |= key == b'?';
+                    pass.extend([ESCAPE, key]);
+                }
             }
         }
         (pass, None)
+    }
+
+    /// Whether `Ctrl-T ?` has passed since this was asked last: the board's help does not know the tool's commands.
+    pub fn asks_for_help(&mut self) -> bool {
+        std::mem::take(&mut self.help)
     }
 }
 
@@ -54,6 +63,15 @@ mod tests {
         assert_eq!(keys.filter(b"\x14\x14"), (b"\x14\x14".to_vec(), None));
         assert_eq!(keys.filter(b"x\x14qy"), (b"x".to_vec(), Some(Action::Quit)));
         assert_eq!(keys.filter(b"\x14d"), (vec![], Some(Action::Detach)));
+    }
+
+    #[test]
+    fn the_help_of_the_board_is_asked_for_and_the_tool_hears_of_it() {
+        let mut keys = Keys::default();
+        assert_eq!(keys.filter(b"?\x14"), (b"?".to_vec(), None));
+        assert!(!keys.asks_for_help());
+        assert_eq!(keys.filter(b"?"), (b"\x14?".to_vec(), None));
+        assert!(keys.asks_for_help() && !keys.asks_for_help());
     }
 
     #[test]

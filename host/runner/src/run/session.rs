@@ -135,6 +135,9 @@ fn turn(
         if typed {
             let n = stdin.read(&mut buffer)?;
             let (pass, action) = keys.filter(&buffer[..n]);
+            if keys.asks_for_help() {
+                eprint!("\r\nCtrl-T q: end the run\r\n");
+            }
             to_board.extend(pass);
             if n == 0 || action.is_some_and(|action| action == Action::Quit) {
                 return Ok(End::Quit);
@@ -160,11 +163,8 @@ fn wait(
         fds.push(PollFd::from_borrowed_fd(blocked, PollFlags::OUT));
     }
     if let Some(server) = &options.server {
-        fds.extend(
-            server
-                .fds()
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-        );
+        let of_server = server.fds();
+        fds.extend(of_server.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
     }
     match poll(&mut fds, Some(&timespec(time))) {
         Ok(_) => Ok(interactive && !fds[1].revents().is_empty()),

@@ -2,7 +2,6 @@
 //! of VMs that have stopped.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 
@@ -181,12 +180,6 @@ impl RunSummary {
             String::new()
         }
     }
-
-    /// Pictures as SVG, for a page: how long the vCPUs of each VM waited for their pCPU.
-    pub fn pictures(&self) -> String {
-        let drawn = self.vms.iter().filter_map(picture);
-        drawn.collect()
-    }
 }
 
 /// Adds up tables.
@@ -289,36 +282,6 @@ fn duration(ns: u64) -> String {
     }
 }
 
-/// Waits of a VM as bars on a logarithmic scale.
-fn picture(vm: &Group) -> Option<String> {
-    const WIDTH: usize = 64;
-    const HEIGHT: f64 = 120.0;
-    let waits = &vm.time.as_ref()?.waits;
-    let highest = waits.iter().map(|waits| waits.count).max()? as f64;
-    let mut svg = format!(
-        "<h2>How long {} waited for its CPU</h2>\n<svg viewBox=\"0 0 {} 150\" width=\"{}\" role=\"img\" \
-         aria-label=\"histogram\" font-size=\"11\">\n",
-        vm.name,
-        WIDTH * waits.len(),
-        WIDTH * waits.len()
-    );
-    for (index, waits) in waits.iter().enumerate() {
-        let height = HEIGHT * (1.0 + waits.count as f64).ln() / (1.0 + highest).ln();
-        let x = index * WIDTH;
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"{:.1}\" width=\"{}\" height=\"{height:.1}\" fill=\"#36c\"><title>{} waits</title></rect>\
-             <text x=\"{x}\" y=\"140\">&lt; {}</text>",
-            HEIGHT - height,
-            WIDTH - 4,
-            waits.count,
-            bound(waits)
-        );
-    }
-    svg.push_str("</svg>\n<p>Bars: waits from being woken to running, logarithmic scale.</p>\n");
-    Some(svg)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -418,8 +381,5 @@ mod tests {
             ["a", "(general)", "40", "90.0", "us", "3000", "ns"]
         );
         assert!(summary.vms[1].service.is_none(), "b has none");
-        let picture = summary.pictures();
-        assert_eq!(picture.matches("<rect").count(), 3);
-        assert!(!picture.contains("How long b waited"));
     }
 }

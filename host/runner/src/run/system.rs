@@ -17,7 +17,7 @@ use crate::prepare::{El2Source, Stopped};
 /// A built system and the emulator for its board.
 #[derive(Clone, Debug)]
 pub struct System {
-    /// Name, as in `out/NAME`.
+    /// Name: that of the description without its ending.
     pub name: String,
     /// Folder of its build.
     pub folder: PathBuf,
@@ -40,13 +40,13 @@ pub struct System {
 }
 
 impl System {
-    /// Checks, plans and builds a description.
+    /// Checks, plans and builds a description, in the folder `output` or in the usual one.
     ///
     /// # Errors
     ///
     /// The description is wrong, a tool is missing, or the board has no emulator.
-    pub fn build(description: &Path) -> Result<Self, Stopped> {
-        Self::of(description, build::build(description)?)
+    pub fn build(description: &Path, output: Option<&Path>) -> Result<Self, Stopped> {
+        Self::of(description, build::build_in(description, output)?)
     }
 
     /// The same with an EL2 that the caller has, into a folder of the caller's.

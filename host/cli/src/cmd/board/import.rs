@@ -25,7 +25,7 @@ pub(super) struct Import {
     #[arg(long, value_parser = PossibleValuesParser::new(Firmware::ALL.map(Firmware::word)))]
     firmware: Option<String>,
     /// Take what most boards have for what the tree does not tell, and ask nothing
-    #[arg(long)]
+    #[arg(short = 'y', long)]
     yes: bool,
     /// Folder of boards
     #[arg(long, value_name = "FOLDER", default_value = "boards")]

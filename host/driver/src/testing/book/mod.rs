@@ -110,11 +110,10 @@ fn checkout(root: &Path, folder: &Path) -> std::io::Result<()> {
     }
     let tool: PathBuf = std::env::current_exe()?;
     let script = folder.join("bulkhead");
-    // `--yes` is for the script of the checkout.
     fs::write(
         &script,
         format!(
-            "#!/bin/sh\n[ \"$1\" != --yes ] || shift\nBULKHEAD_ROOT='{}' exec '{}' \"$@\"\n",
+            "#!/bin/sh\nBULKHEAD_ROOT='{}' exec '{}' \"$@\"\n",
             root.display(),
             tool.display()
         ),

@@ -1,0 +1,94 @@
+//! `./bulkhead`: which program it hands over to, and with which words.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Writes a program that prints its name and its words.
+fn program(path: &Path) {
+    fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    fs::write(path, "#!/bin/sh\necho \"${0##*/} $*\"\n").expect("a file");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+}
+
+/// Output of the script in a checkout with all that it would build.
+fn handed_over(words: &[&str]) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bulkhead");
+    fs::copy(script, at("bulkhead")).expect("the script");
+    for source in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "abi",
+        "core",
+        "host",
+        "lab",
+        "guests/linux",
+    ] {
+        fs::create_dir_all(at(source)).expect("a folder");
+    }
+    let tools = [
+        "bin/cargo",
+        "bin/qemu-system-aarch64",
+        "target/release/bulkhead",
+    ];
+    for name in tools.into_iter().chain(["target/release/bulkhead-driver"]) {
+        program(&at(name));
+    }
+    let stamps = ["bulkhead.env", "bulkhead.built", "bulkhead-driver.built"];
+    for name in stamps {
+        let cargo = format!("{}\n\n", at("bin/cargo").display());
+        fs::write(at("target").join(name), cargo).expect("a file");
+    }
+    // Older than what is made of it.
+    let touched = Command::new("touch")
+        .args(["-d", "2001-01-01"])
+        .args(
+            [
+                "bulkhead",
+                "Cargo.toml",
+                "Cargo.lock",
+                "abi",
+                "core",
+                "host",
+                "lab",
+            ]
+            .map(at),
+        )
+        .arg(at("guests/linux"))
+        .status();
+    assert!(touched.expect("touch").success());
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = Command::new(at("bulkhead"))
+        .args(words)
+        .env("PATH", format!("{}:{path}", at("bin").display()))
+        .env("BULKHEAD_CACHE", at("cache"))
+        .env_remove("BULKHEAD_CARGO")
+        .env_remove("CARGO_TARGET_DIR")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    String::from_utf8_lossy(&output.stdout)
+        .trim_end()
+        .to_owned()
+}
+
+#[test]
+fn words_of_the_script_may_stand_anywhere_and_the_verb_chooses_the_program() {
+    for (words, handed) in [
+        (&["--yes", "demo"][..], "bulkhead --yes demo"),
+        (&["demo", "--yes"], "bulkhead demo --yes"),
+        (&["--yes", "test", "x"], "bulkhead-driver --yes test x"),
+        (&["book", "-y"], "bulkhead-driver book -y"),
+        (
+            &["run", "test", "--", "--yes"],
+            "bulkhead run test -- --yes",
+        ),
+        (&["--help"], "bulkhead --help"),
+    ] {
+        assert_eq!(handed_over(words), handed);
+    }
+}
