@@ -3,7 +3,7 @@
 //!
 //! Counts its lives in the shared page `lives`, if it has one. `way=` (boot arguments): 0 resets
 //! itself at once, 1 takes an exception that no vector takes after a tenth of a second, 2 waits for
-//! ever.
+//! ever, 3 resets itself after 0.4 s, until the counter is at 2 s, and then powers off.
 #![no_std]
 #![no_main]
 
@@ -24,6 +24,12 @@ fn main(board: &'static Board) {
         Some(2) => loop {
             sysreg::wfi();
         },
+        Some(3) => {
+            timer::spin(400_000);
+            if timer::now() < timer::ticks(2_000_000) {
+                power::reset()
+            }
+        }
         _ => power::reset(),
     }
 }
