@@ -7,7 +7,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::{Board, guest, power, println, ruin, shared, sysreg, timer};
+use bulkhead_guests::{Board, gic, guest, power, println, ruin, shared, sysreg, timer};
 use core::sync::atomic::Ordering::Relaxed;
 
 guest!(main = main);
@@ -25,7 +25,10 @@ fn main(board: &'static Board) {
             sysreg::wfi();
         },
         Some(3) => {
-            timer::spin(400_000);
+            gic::init();
+            gic::enable(timer::INTID);
+            timer::arm(timer::now() + timer::ticks(400_000));
+            sysreg::wfi();
             if timer::now() < timer::ticks(2_000_000) {
                 power::reset()
             }
