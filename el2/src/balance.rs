@@ -8,7 +8,7 @@
 
 use bulkhead_abi::plan::{MAX_PCPUS, Vcpu as Row};
 use bulkhead_core::devices::deadlines::Purpose;
-use bulkhead_core::sched::balance::{Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
+use bulkhead_core::sched::balance::{self, Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
 use bulkhead_core::sched::{MigratingSlot, SLOTS};
 use bulkhead_core::sync::{TryUse, inbox};
 
@@ -66,16 +66,12 @@ pub fn start(idle: &mut Vcpu) {
     look_again(idle, PERIOD_MS);
 }
 
-/// Returns a number other than 0 for everything about a pCPU that a guest may notice.
+/// Returns a number for everything about a pCPU that a guest may notice ([`balance::kind`]).
 fn kind() -> u64 {
     let speculation = cpu::speculation();
     let first = [speculation.midr, speculation.pfr0];
     let ids = cpu::id_registers();
-    // FNV-1a, a word at a time.
-    let all = first.iter().chain(&ids);
-    all.fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| {
-        (hash ^ word).wrapping_mul(0x100_0000_01b3)
-    }) | 1
+    balance::kind(first.iter().chain(&ids))
 }
 
 /// Tells the balancer that a slot of this pCPU has a vCPU.

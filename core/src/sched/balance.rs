@@ -133,6 +133,16 @@ impl Loads {
     }
 }
 
+/// Returns a number other than 0 for all words that a guest may read of a pCPU: the same for two pCPUs
+/// between which a vCPU may move.
+#[inline(always)]
+pub fn kind<'a>(words: impl Iterator<Item = &'a u64>) -> u64 {
+    // FNV-1a, a word at a time.
+    words.fold(0xcbf2_9ce4_8422_2325, |hash: u64, word| {
+        (hash ^ word).wrapping_mul(0x100_0000_01b3)
+    }) | 1
+}
+
 /// Measurements of a vCPU that are kept from pass to pass. They move with the vCPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadTrack {

@@ -103,6 +103,10 @@ fn main(board: &'static Board) {
 
 /// The watchdog after the pause: it follows the VM's own time.
 fn watchdog(control: usize, refresh: usize, stops: bool) {
+    if !stops {
+        let came = alive::wait(|| WARNINGS.load(Relaxed) == 1);
+        check::holds("the watchdog warns unasked", came, "it does not");
+    }
     let seen = read32(control + WCS);
     let warned = if stops { 0 } else { WS0 };
     check::same(

@@ -3,11 +3,11 @@
 //!
 //! Counts its lives in the shared page `lives`, if it has one. `way=` (boot arguments): 0 resets
 //! itself at once, 1 takes an exception that no vector takes after a tenth of a second, 2 waits for
-//! ever.
+//! ever, 3 resets itself after 0.4 s, until the counter is at 2 s, and then powers off.
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::{Board, guest, power, println, ruin, shared, sysreg, timer};
+use bulkhead_guests::{Board, gic, guest, power, println, ruin, shared, sysreg, timer};
 use core::sync::atomic::Ordering::Relaxed;
 
 guest!(main = main);
@@ -24,6 +24,15 @@ fn main(board: &'static Board) {
         Some(2) => loop {
             sysreg::wfi();
         },
+        Some(3) => {
+            gic::init();
+            gic::enable(timer::INTID);
+            timer::arm(timer::now() + timer::ticks(400_000));
+            sysreg::wfi();
+            if timer::now() < timer::ticks(2_000_000) {
+                power::reset()
+            }
+        }
         _ => power::reset(),
     }
 }

@@ -357,6 +357,20 @@ fn a_cap_goes_along() {
 }
 
 #[test]
+fn pcpus_are_of_a_kind_if_all_words_are_equal() {
+    let words = [0x410f_d034, 0x0000_0022, 0, u64::MAX];
+    assert_eq!(kind([].iter()), 0xcbf2_9ce4_8422_2325);
+    assert_eq!(kind([1].iter()), 0xaf63_bc4c_8601_b62d);
+    let own = kind(words.iter());
+    for n in 0..words.len() * 64 {
+        let mut other = words;
+        other[n / 64] ^= 1 << (n % 64);
+        let other = kind(other.iter());
+        assert!(other != own && other != 0, "bit {n}");
+    }
+}
+
+#[test]
 fn who_is_outside_its_pool_goes_back() {
     let mut world = World::new(3, &[(0, busy(1, 7)), (1, busy(1, 7)), (2, busy(1, 7))]);
     world.run(SECOND / 2);

@@ -120,6 +120,9 @@ pub struct ExitTable {
     pub rows: Vec<ClassRow>,
     /// Cycles in which the vCPU was on, up to its last exit; 0 if the table has no last line.
     pub elapsed: u64,
+    /// Cycles of those in which it was away from its pCPU; 0 if the table has no last line.
+    #[serde(skip)]
+    pub away: u64,
     /// Its CPU time on a pCPU that it does not have to itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<CpuTime>,
@@ -148,6 +151,7 @@ impl ExitTable {
             vcpu: of.vcpu.try_into().ok()?,
             rows: Vec::new(),
             elapsed: 0,
+            away: 0,
             time: None,
             service: None,
         })
@@ -167,12 +171,9 @@ impl ExitTable {
             return;
         }
         self.rows.extend(ClassRow::parse(text));
-        self.elapsed = Self::elapsed(text).unwrap_or(self.elapsed);
-    }
-
-    /// Reads the elapsed cycles of the last line, `all <n> exits, guest <n> of <n> cycles (...`.
-    pub fn elapsed(text: &str) -> Option<u64> {
-        Totals::parse(text).map(|totals| totals.elapsed)
+        if let Some(totals) = Totals::parse(text) {
+            (self.elapsed, self.away) = (totals.elapsed, totals.away);
+        }
     }
 
     /// All exits.
@@ -246,12 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_has_the_elapsed_cycles() {
-        let line = "  all 17 exits, guest 1200 of 1500 cycles (80.0%), away 0";
-        assert_eq!(ExitTable::elapsed(line), Some(1500));
-        assert_eq!(
-            ExitTable::elapsed("  hvc 1 180 201.5 950 201500 12.25 61.3%"),
-            None
-        );
+    fn the_last_line_has_the_cycles_on_and_away() {
+        let mut table = ExitTable::default();
+        table.take("  all 17 exits, guest 1200 of 1500 cycles (80.0%), away 200");
+        assert_eq!((table.elapsed, table.away), (1500, 200));
+        table.take("  hvc 1 180 201.5 950 201500 12.25 61.3%");
+        assert_eq!((table.elapsed, table.away), (1500, 200));
     }
 }
