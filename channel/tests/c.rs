@@ -1,7 +1,6 @@
 //! The header for C does what the crate does: the same steps give the same results and leave the same bytes, hostile ones
-//! included, and the two exchange messages in order.
+//! included.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +10,6 @@ use std::thread;
 
 use bulkhead_channel::{LookError, SendError, Shape, open};
 use proptest::prelude::*;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 /// The program `end.c`, compiled once with every warning an error, as C99 and with the optimiser on.
 static END: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -154,81 +152,4 @@ proptest! {
         let shape = Shape::new(12, 4).expect("a shape");
         prop_assert_eq!(header_results((12, 4), &steps), crate_results(shape, &steps));
     }
-}
-
-/// The memory of a file.
-#[expect(unsafe_code, reason = "memory that another process writes, too")]
-fn mapped(file: &File, bytes: usize) -> &'static [AtomicU64] {
-    let flags = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: new memory, at an address that the kernel chooses.
-    let start = unsafe {
-        mmap(
-            std::ptr::null_mut(),
-            bytes,
-            flags,
-            MapFlags::SHARED,
-            file,
-            0,
-        )
-    };
-    let start = start.expect("the file's memory").cast::<AtomicU64>();
-    // SAFETY: it has so many bytes, is never unmapped, and is used by atomics only.
-    unsafe { std::slice::from_raw_parts(start, bytes / 8) }
-}
-
-#[test]
-fn both_exchange_messages_in_order() {
-    const COUNT: u64 = 100_000;
-    let shape = Shape::new(20, 8).expect("a shape");
-    let folder = tempfile::tempdir().expect("a folder");
-    let region = |name: &str| {
-        let path = folder.path().join(name);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path);
-        let file = file.expect("a file");
-        file.set_len(shape.bytes() as u64).expect("room");
-        (path, mapped(&file, shape.bytes()))
-    };
-    let ((own_path, own), (peer_path, peer)) = (region("rust"), region("c"));
-    let mut child = Command::new(&*END)
-        .arg("echo")
-        .args([&peer_path, &own_path])
-        .args([
-            shape.bytes().to_string(),
-            "20".to_owned(),
-            "8".to_owned(),
-            COUNT.to_string(),
-        ])
-        .spawn()
-        .expect("the program");
-    let (mut sender, mut receiver) = open(own, peer, shape).expect("a channel");
-    let mut got = 0;
-    let mut buffer = [0; 20];
-    while got < COUNT {
-        let number = sender.sent();
-        if number < COUNT {
-            let length = 8 + number as usize % 13;
-            let mut message = [number as u8; 20];
-            message[..8].copy_from_slice(&number.to_le_bytes());
-            let _ = sender.send(&message[..length]);
-        }
-        match receiver.look(&mut buffer).expect("an honest end") {
-            None => thread::yield_now(),
-            Some(length) => {
-                assert_eq!(length, 8 + got as usize % 13);
-                let inverted: Vec<u8> = buffer[..length].iter().map(|byte| !byte).collect();
-                assert_eq!(inverted[..8], got.to_le_bytes());
-                assert!(inverted[8..].iter().all(|byte| *byte == got as u8));
-                receiver.take();
-                got += 1;
-            }
-        }
-        if let Some(status) = child.try_wait().expect("a child") {
-            assert!(status.success() && got + 8 >= COUNT, "{status} after {got}");
-        }
-    }
-    assert!(child.wait().expect("an end").success());
 }

@@ -2,17 +2,13 @@
  * One end of a channel, in C, for tests/c.rs.
  *
  *     end steps MESSAGE SLOTS        does what the lines of its input say, and prints the results and both regions
- *     end echo OWN PEER BYTES MESSAGE SLOTS COUNT    sends COUNT messages back, with every byte inverted
  */
 #include <bulkhead_channel.h>
 
-#include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static void fail(const char *what)
 {
@@ -62,50 +58,10 @@ static int steps(size_t message, size_t slots)
 	return 0;
 }
 
-static void *map(const char *path, size_t bytes, int protection)
-{
-	int file = open(path, protection == PROT_READ ? O_RDONLY : O_RDWR);
-	void *memory = file < 0 ? MAP_FAILED : mmap(NULL, bytes, protection, MAP_SHARED, file, 0);
-	if (memory == MAP_FAILED)
-		fail(path);
-	return memory;
-}
-
-static int echo(char **words)
-{
-	size_t bytes = strtoul(words[2], NULL, 10), message = strtoul(words[3], NULL, 10);
-	unsigned long count = strtoul(words[5], NULL, 10), n;
-	unsigned char *buffer = malloc(message);
-	struct bulkhead_channel c;
-
-	if (bulkhead_channel_open(&c, map(words[0], bytes, PROT_READ | PROT_WRITE), map(words[1], bytes, PROT_READ), bytes,
-	                          message, strtoul(words[4], NULL, 10)) != BULKHEAD_CHANNEL_DONE)
-		fail("no channel");
-	for (n = 0; n < count; n++) {
-		long length, i;
-		int sent;
-
-		while ((length = bulkhead_channel_look(&c, buffer, message)) == BULKHEAD_CHANNEL_EMPTY)
-			sched_yield();
-		if (length < 0)
-			fail("broken");
-		for (i = 0; i < length; i++)
-			buffer[i] ^= 0xff;
-		bulkhead_channel_take(&c);
-		while ((sent = bulkhead_channel_send(&c, buffer, (size_t)length)) == BULKHEAD_CHANNEL_FULL)
-			sched_yield();
-		if (sent < 0)
-			fail("cannot send");
-	}
-	return 0;
-}
-
 int main(int count, char **words)
 {
 	if (count == 4 && !strcmp(words[1], "steps"))
 		return steps(strtoul(words[2], NULL, 10), strtoul(words[3], NULL, 10));
-	if (count == 8 && !strcmp(words[1], "echo"))
-		return echo(words + 2);
 	fail("which words are these?");
 	return 1;
 }

@@ -16,8 +16,8 @@ struct Regions {
 }
 
 impl Regions {
-    fn new(message: usize, slots: usize) -> Self {
-        let shape = Shape::new(message, slots).unwrap();
+    fn new(message: usize, most: usize) -> Self {
+        let shape = Shape::new(message, most).unwrap();
         let zeros = || (0..shape.words()).map(|_| AtomicU64::new(0)).collect();
         Self {
             shape,
@@ -37,8 +37,8 @@ impl Regions {
 
 #[test]
 fn a_channel_has_a_shape() {
-    for (message, slots) in [(0, 1), (1, 0), (1, 3), (4097, 1), (1, 131_072)] {
-        assert_eq!(Shape::new(message, slots), None);
+    for (message, most) in [(0, 1), (1, 0), (1, 3), (4097, 1), (1, 131_072)] {
+        assert_eq!(Shape::new(message, most), None);
     }
     let shape = Shape::new(9, 4).unwrap();
     assert_eq!(shape.bytes(), 256 + 4 * (8 + 16));
@@ -116,9 +116,9 @@ proptest! {
     /// Both ends do what they like, in any order: each queue is a queue, an end is told to ring exactly when the other has asked
     /// for that and was not rung since, and starting again changes nothing.
     #[test]
-    fn both_directions_are_queues(slots in 0u32..4, steps in prop::collection::vec((any::<bool>(), step()), 1..200)) {
-        let slots = 1 << slots;
-        let regions = Regions::new(1, slots);
+    fn both_directions_are_queues(most in 0u32..4, steps in prop::collection::vec((any::<bool>(), step()), 1..200)) {
+        let most = 1 << most;
+        let regions = Regions::new(1, most);
         let mut ends = [regions.a(), regions.b()];
         let mut references = [Reference::default(), Reference::default()];
         for (side, step) in steps {
@@ -127,7 +127,7 @@ proptest! {
             match step {
                 Step::Send(byte) => {
                     let reference = &mut references[own];
-                    if reference.queue.len() == slots {
+                    if reference.queue.len() == most {
                         prop_assert_eq!(sender.send(&[byte]), Err(SendError::Full));
                     } else {
                         let ring = std::mem::take(&mut reference.receiver_waits);
@@ -156,7 +156,7 @@ proptest! {
                 }
                 Step::WaitRoom => {
                     let reference = &mut references[own];
-                    prop_assert_eq!(sender.wait(), reference.queue.len() == slots);
+                    prop_assert_eq!(sender.wait(), reference.queue.len() == most);
                     // Rung at the next message that is taken, whether it may sleep or not.
                     reference.sender_waits = true;
                 }
@@ -165,7 +165,7 @@ proptest! {
             for (own, other) in [(0, 1), (1, 0)] {
                 let (sender, receiver) = (&ends[own].0, &ends[other].1);
                 prop_assert_eq!(sender.sent() - receiver.taken(), references[own].queue.len() as u64);
-                prop_assert_eq!(sender.free(), Ok(slots - references[own].queue.len()));
+                prop_assert_eq!(sender.free(), Ok(most - references[own].queue.len()));
             }
         }
     }
