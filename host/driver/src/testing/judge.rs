@@ -252,9 +252,6 @@ pub fn results(scenario: &Scenario, transcript: &Transcript) -> String {
     lines.collect()
 }
 
-/// By so much, and a hundredth, the time in which a vCPU was not away may be more than it ran: what it takes to switch.
-const SLACK_NS: u64 = 1_000_000;
-
 /// Returns what cannot be in a vCPU's report of CPU time, whatever ran.
 fn nonsense(table: &ExitTable) -> Option<String> {
     let time = table.time.as_ref()?;
@@ -265,10 +262,6 @@ fn nonsense(table: &ExitTable) -> Option<String> {
         "more waits than turns"
     } else if time.longest_ns > time.stolen_ns {
         "a wait longer than all waits"
-    } else if table.elapsed.saturating_sub(table.away) > time.ran_ns + time.ran_ns / 100 + SLACK_NS
-    {
-        // QEMU's cycle counter counts nanoseconds of the guests' clock.
-        "less time than it was not away"
     } else {
         return None;
     };
@@ -497,26 +490,6 @@ mod tests {
             let wrong = verdict(times);
             assert!(wrong.len() == 1 && wrong[0].contains(why), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn a_vcpu_runs_for_as_long_as_it_is_not_away() {
-        let scenario = scenario("stops = {}\nwords = 9");
-        let verdict = |away: u64| {
-            let ran = "ran=4000000 of=9000000 stolen=5000000 longest=9 turns=4";
-            let all = "1 exits, guest 1 of 9000000 cycles (0.1%)";
-            let console = format!(
-                "[el2] exits vm=a vcpu=0\r\n[el2]   time {ran}\r\n[el2]   all {all}, away {away}\r\n"
-            );
-            wrong(&scenario, &console, true)
-        };
-        assert_eq!(verdict(5_000_000), [""; 0]);
-        assert_eq!(verdict(4_100_000), [""; 0]);
-        let wrong = verdict(3_900_000);
-        assert!(
-            wrong.len() == 1 && wrong[0].contains("less time than it was not away"),
-            "{wrong:?}"
-        );
     }
 
     #[test]
