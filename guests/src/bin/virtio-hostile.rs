@@ -12,7 +12,7 @@
 #![no_main]
 
 use bulkhead_abi::device::ring::{self, INDIRECT, NEXT, WRITE};
-use bulkhead_guests::probe::{self, Fault, Width};
+use bulkhead_guests::probe::{self, Width};
 use bulkhead_guests::random::Random;
 use bulkhead_guests::virtio::raw::{
     CONFIG_CHANGED, INDIRECT_DESC, Raw, SECTOR, SIZE, VERSION_1, place, register, status,
@@ -293,14 +293,6 @@ fn main(board: &'static Board) {
     let Some(mut raw) = Raw::new(device) else {
         return println!("FAIL virtio-hostile: there is no memory for a queue");
     };
-    if let Some(page) = board.shared("readonly") {
-        let written = probe::write(Width::Double, page.base, 1);
-        check::holds(
-            "a page that is read-only and no device's",
-            written.is_err_and(Fault::is_data_external_abort),
-            format_args!("{written:x?}"),
-        );
-    }
     let native = board.argument("native").is_some();
     let first = raw.start(FEATURES).then(|| raw.read()).flatten();
     let Some(sector) = first else {
