@@ -16,7 +16,10 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare};
 
 /// Codes that tell of something which a schema can tell, too, whatever else a description says.
-const EXPRESSIBLE: [Code; 29] = [
+const EXPRESSIBLE: [Code; 32] = [
+    Code::ChannelEnds,
+    Code::ChannelIncomplete,
+    Code::ChannelName,
     Code::BoardBoth,
     Code::BoardMissing,
     Code::BoardParameter,
@@ -57,7 +60,8 @@ const OF_VMS: [Code; 6] = [
     Code::VmStray,
 ];
 /// Fixtures whose mistake a schema can tell although others of the same code are beyond it.
-const ALSO: [&str; 3] = [
+const ALSO: [&str; 4] = [
+    "channel-shape.toml",
     "board-no-cpu.toml",
     "class-superfluous.toml",
     "cpu-incomplete.toml",
