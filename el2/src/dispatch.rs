@@ -194,7 +194,8 @@ fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     match virtio::write(vcpu, esr, reg::far()) {
         Done::Yes(class) => exit.next(vcpu, class),
         Done::NotYet(class) => exit.stay_rare(vcpu, class),
-        Done::Nothing => other_data_abort(vcpu, esr, begin, pc, 0),
+        // Its address is not known, and no device is at a page that stage 2 maps.
+        Done::Nothing => refuse_access(vcpu, esr, begin, pc),
     }
 }
 

@@ -246,7 +246,10 @@ pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
         // The guest repeats the instruction, and takes the fault itself.
         return Done::NotYet(ExitClass::Device);
     };
-    let Some((device, offset)) = mmu::virtio_device_at(pa) else {
+    // Another page that the guest may only read can be anywhere.
+    let count = plan().virtio_devices().len();
+    let Some((device, offset)) = mmu::virtio_device_at(pa).filter(|(device, _)| *device < count)
+    else {
         return Done::Nothing;
     };
     let mmio = Mmio::at_offset(offset, esr);

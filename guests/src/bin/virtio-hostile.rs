@@ -12,7 +12,7 @@
 #![no_main]
 
 use bulkhead_abi::device::ring::{self, INDIRECT, NEXT, WRITE};
-use bulkhead_guests::probe::{self, Width};
+use bulkhead_guests::probe::{self, Fault, Width};
 use bulkhead_guests::random::Random;
 use bulkhead_guests::virtio::raw::{
     CONFIG_CHANGED, INDIRECT_DESC, Raw, SECTOR, SIZE, VERSION_1, place, register, status,
@@ -293,6 +293,19 @@ fn main(board: &'static Board) {
     let Some(mut raw) = Raw::new(device) else {
         return println!("FAIL virtio-hostile: there is no memory for a queue");
     };
+    if let Some(range) = board.shared("readonly") {
+        // In one page of several it is as far from the registers of a device as those of two devices from each other.
+        let words = range.base..range.end();
+        let writes = words
+            .step_by(4)
+            .map(|word| probe::write(Width::Word, word, 1));
+        let refused = writes.filter(|written| written.is_err_and(Fault::is_data_external_abort));
+        check::equal(
+            "words refused of pages that are read-only and no device's",
+            refused.count() as u64,
+            range.size as u64 / 4,
+        );
+    }
     let native = board.argument("native").is_some();
     let first = raw.start(FEATURES).then(|| raw.read()).flatten();
     let Some(sector) = first else {
