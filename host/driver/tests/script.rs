@@ -22,9 +22,12 @@ fn handed_over(words: &[&str]) -> String {
         "Cargo.toml",
         "Cargo.lock",
         "abi",
+        "channel",
         "core",
+        "el2/random",
         "host",
         "lab",
+        "service",
         "guests/linux",
     ] {
         fs::create_dir_all(at(source)).expect("a folder");
@@ -51,9 +54,12 @@ fn handed_over(words: &[&str]) -> String {
                 "Cargo.toml",
                 "Cargo.lock",
                 "abi",
+                "channel",
                 "core",
+                "el2/random",
                 "host",
                 "lab",
+                "service",
             ]
             .map(at),
         )
@@ -91,4 +97,38 @@ fn words_of_the_script_may_stand_anywhere_and_the_verb_chooses_the_program() {
     ] {
         assert_eq!(handed_over(words), handed);
     }
+}
+
+/// What the host tool is made of makes it be built anew: each crate of the workspace that one of its crates names.
+#[test]
+fn the_script_looks_at_all_that_the_tool_is_made_of() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |name: &str| fs::read_to_string(root.join(name)).expect("a text");
+    let script = read("bulkhead");
+    let looks = script
+        .lines()
+        .find_map(|line| line.split_once("find Cargo.toml ")?.1.split_once(" -newer"));
+    let looks: Vec<_> = looks.expect("a search").0.split(' ').collect();
+    let workspace = read("Cargo.toml");
+    let paths = workspace.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(" = { path = \"")?;
+        Some((name, rest.split('"').next()?))
+    });
+    let named: String = ["cli", "driver", "model", "planner", "runner"]
+        .map(|name| read(&format!("host/{name}/Cargo.toml")))
+        .concat();
+    let mut count = 0;
+    for (name, folder) in paths {
+        let is_named = named
+            .lines()
+            .any(|line| line.split([' ', '.']).next() == Some(name));
+        if is_named {
+            count += 1;
+            assert!(
+                looks.contains(&folder),
+                "`bulkhead` does not look at {folder}"
+            );
+        }
+    }
+    assert!(count > 5, "{count}");
 }
