@@ -124,10 +124,8 @@ fn the_script_looks_at_all_that_the_tool_is_made_of() {
             .any(|line| line.split([' ', '.']).next() == Some(name));
         if is_named {
             count += 1;
-            assert!(
-                looks.contains(&folder),
-                "`bulkhead` does not look at {folder}"
-            );
+            let looked = looks.iter().any(|top| Path::new(folder).starts_with(top));
+            assert!(looked, "`bulkhead` does not look at {folder}");
         }
     }
     assert!(count > 5, "{count}");
