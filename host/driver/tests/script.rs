@@ -12,24 +12,27 @@ fn program(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a file of ours");
 }
 
+/// What the tool is made of: nothing of it is newer than the tool.
+const SOURCES: [&str; 10] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "abi",
+    "channel",
+    "core",
+    "el2/random",
+    "host",
+    "lab",
+    "service",
+    "guests/linux",
+];
+
 /// Output of the script in a checkout with all that it would build.
 fn handed_over(words: &[&str]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bulkhead");
     fs::copy(script, at("bulkhead")).expect("the script");
-    for source in [
-        "Cargo.toml",
-        "Cargo.lock",
-        "abi",
-        "channel",
-        "core",
-        "el2/random",
-        "host",
-        "lab",
-        "service",
-        "guests/linux",
-    ] {
+    for source in SOURCES {
         fs::create_dir_all(at(source)).expect("a folder");
     }
     let tools = [
@@ -48,22 +51,8 @@ fn handed_over(words: &[&str]) -> String {
     // Older than what is made of it.
     let touched = Command::new("touch")
         .args(["-d", "2001-01-01"])
-        .args(
-            [
-                "bulkhead",
-                "Cargo.toml",
-                "Cargo.lock",
-                "abi",
-                "channel",
-                "core",
-                "el2/random",
-                "host",
-                "lab",
-                "service",
-            ]
-            .map(at),
-        )
-        .arg(at("guests/linux"))
+        .arg(at("bulkhead"))
+        .args(SOURCES.map(at))
         .status();
     assert!(touched.expect("touch").success());
     let path = std::env::var("PATH").unwrap_or_default();
