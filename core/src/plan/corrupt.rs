@@ -274,6 +274,10 @@ cases! {
     RegionAccess: ["Region.access" R, Set(0)];
     RegionAccess: ["Region.access" DEV, Flip(4)];
     RegionAccess: ["Region.access" SHM, Flip(4)];
+    RegionAccess: ["Region.access" RAM, Flip(8)];
+    RegionAccess: ["Region.access" DEV, Flip(8)];
+    RegionShared: ["Region.access" SHM, Flip(8)];
+    RegionShared: ["Region.access" LastOf(RegionKind::Shared), Flip(8)];
     RegionShared: ["Region.shared" RAM, Set(0)];
     RegionShared: ["Region.shared" SHM, Set(0xffff)];
     RegionShared: ["Region.pa" SHM, Add(4096)];

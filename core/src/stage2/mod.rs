@@ -8,7 +8,7 @@ mod size;
 
 pub use size::pages_needed;
 
-use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
+use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, PAGE, Region, RegionKind};
 
 /// A translation table: one page of descriptors.
 pub type Table = [u64; 512];
@@ -22,7 +22,8 @@ const READ: u64 = 1 << 6;
 const WRITE: u64 = 1 << 7;
 /// Normal memory, inner and outer write-back.
 const NORMAL: u64 = 0b1111 << 2;
-/// Normal memory, not cacheable: EL2 writes the page so, and a guest that maps it as Device reads what was written last.
+/// Normal memory, not cacheable (so outer shareable, as Device memory is): all who map it so or as Device, EL2 for registers of a virtio device,
+/// read what was written last (DDI 0487, B2.16 "Mismatched memory attributes").
 const NON_CACHEABLE: u64 = 0b0101 << 2;
 /// Device-nGnRE.
 const DEVICE: u64 = 0b0001 << 2;
@@ -62,7 +63,9 @@ const fn attributes(region: &Region) -> u64 {
         region.kind == RegionKind::Device as u16 || region.kind == RegionKind::Gicv as u16;
     let kind = if registers {
         DEVICE
-    } else if region.kind == RegionKind::VirtioRegisters as u16 {
+    } else if region.kind == RegionKind::VirtioRegisters as u16
+        || region.access & ACCESS_UNCACHED != 0
+    {
         NON_CACHEABLE
     } else {
         NORMAL | INNER_SHAREABLE
@@ -286,6 +289,33 @@ mod tests {
             }
             assert_eq!(walk(&pages, BASE, r.ipa - 1), None);
             assert_eq!(walk(&pages, BASE, r.ipa + r.size), None);
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_cached_unless_it_may_not_be() {
+        let shared = |access, ipa| Region {
+            kind: RegionKind::Shared as u16,
+            access,
+            ..ram(ipa, 0x6000_0000, 0x1000)
+        };
+        let mut pages = vec![[0; 512]; 3];
+        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        builder.map(&shared(3, 0x7000_0000)).unwrap();
+        builder
+            .map(&shared(3 | ACCESS_UNCACHED, 0x7000_1000))
+            .unwrap();
+        builder
+            .map(&shared(1 | ACCESS_UNCACHED, 0x7000_2000))
+            .unwrap();
+        // MemAttr [5:2], S2AP [7:6] and SH [9:8], which Normal Non-cacheable memory does not need (DDI 0487, D8.3.2, B2.15.1).
+        for (ipa, wanted) in [
+            (0x7000_0000, 0b11_11_1111),
+            (0x7000_1000, 0b00_11_0101),
+            (0x7000_2000, 0b00_01_0101),
+        ] {
+            let (_, descriptor) = walk(&pages, BASE, ipa).unwrap();
+            assert_eq!(descriptor >> 2 & 0xff, wanted, "{ipa:#x}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! Where a service thread reaches what: its own state, and the memory of the VMs that have a device of it or serve one.
 //! EL2 maps it by this on the pCPU of the service thread; the planner counts the pages by it.
 
-use bulkhead_abi::plan::{MAX_ROWS, MAX_VIRTIO_DEVICES, PAGE, Region, RegionKind, ServiceThread};
+use bulkhead_abi::plan::{
+    ACCESS_UNCACHED, MAX_ROWS, MAX_VIRTIO_DEVICES, PAGE, Region, RegionKind, ServiceThread,
+};
 
 use crate::plan::Plan;
 use crate::stage2::pages_needed;
@@ -78,25 +80,28 @@ pub fn state(pages: u64, pa: u64) -> Region {
     }
 }
 
+/// Whether a region is memory that a device of its VM reaches. The service thread's map is cacheable; memory that no VM caches is left out, so
+/// that no two have it with different attributes.
+const fn is_reached(region: &Region) -> bool {
+    let memory = region.kind == RegionKind::Ram as u16 || region.kind == RegionKind::Shared as u16;
+    memory && region.access & ACCESS_UNCACHED == 0
+}
+
 /// The regions that a service thread reaches, ascending by virtual address. They end early where the address space does, so that
 /// [`pages`] is `None`.
 pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = Reached> {
     let mut next = START.wrapping_add(GIB);
     let rows = (0..MAX_ROWS).zip(plan.regions);
-    rows.filter(move |(_, region)| {
-        let memory =
-            region.kind == RegionKind::Ram as u16 || region.kind == RegionKind::Shared as u16;
-        memory && reaches(plan, service, region.vm)
-    })
-    .map_while(move |(row, region)| {
-        let at = next.wrapping_add(region.pa % GIB);
-        let end = at.checked_add(region.size).filter(|end| *end <= LIMIT)?;
-        next = end.next_multiple_of(GIB);
-        Some(Reached {
-            row,
-            region: Region { ipa: at, ..*region },
+    rows.filter(move |(_, region)| is_reached(region) && reaches(plan, service, region.vm))
+        .map_while(move |(row, region)| {
+            let at = next.wrapping_add(region.pa % GIB);
+            let end = at.checked_add(region.size).filter(|end| *end <= LIMIT)?;
+            next = end.next_multiple_of(GIB);
+            Some(Reached {
+                row,
+                region: Region { ipa: at, ..*region },
+            })
         })
-    })
 }
 
 /// Pages of the page pool for a service thread ([`ServiceThread::pages`]): its state, a root, and the tables below. `None` if the regions do
@@ -106,10 +111,7 @@ pub fn pages(plan: &Plan, service: usize) -> Option<u64> {
     let own = state_pages(plan, service);
     // The pages of the pool are not where a block could map them.
     let own_tables = below(&state(own, PAGE));
-    let memory = |region: &&Region| {
-        (region.kind == RegionKind::Ram as u16 || region.kind == RegionKind::Shared as u16)
-            && reaches(plan, service, region.vm)
-    };
+    let memory = |region: &&Region| is_reached(region) && reaches(plan, service, region.vm);
     let wanted = plan
         .regions
         .iter()

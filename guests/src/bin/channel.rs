@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 guest!(main = main, irq = on_irq);
 
-/// Milliseconds of sleep after which a ring is lost, and without anything new after which the other end is gone.
+/// Milliseconds of sleep after which a ring is lost, and without anything new after which the other end is gone; `patience=` says other ones.
 const PATIENCE: u64 = 200;
 /// Bytes of a message's number, with which it begins.
 const NUMBER: usize = 8;
@@ -56,6 +56,7 @@ fn main(board: &'static Board) {
         sender,
         receiver,
         messages: board.argument("messages").unwrap_or(1000),
+        patience: timer::ticks(board.argument("patience").unwrap_or(PATIENCE) * 1000),
         // Behind the last slot, where the channel has nothing.
         resets: board.argument("resets").and(own.last()),
         wrong: 0,
@@ -72,6 +73,8 @@ struct End {
     sender: Sender<'static>,
     receiver: Receiver<'static>,
     messages: u64,
+    /// Ticks of [`PATIENCE`].
+    patience: u64,
     /// Ways in which it has reset itself, a bit for each, if it is to.
     resets: Option<&'static AtomicU64>,
     /// Messages that are others than were sent.
@@ -95,7 +98,7 @@ impl End {
             }
             if done != before {
                 (before, since) = (done, timer::now());
-            } else if timer::now() - since > 2 * timer::ticks(PATIENCE * 1000) {
+            } else if timer::now() - since > 2 * self.patience {
                 return;
             }
             if self.channel.intid.is_some() {
@@ -179,7 +182,7 @@ impl End {
             return;
         }
         self.sleeps += 1;
-        timer::arm(timer::now() + timer::ticks(PATIENCE * 1000));
+        timer::arm(timer::now() + self.patience);
         sysreg::wfi();
         sysreg::irq_on();
         sysreg::isb();

@@ -38,6 +38,7 @@ fn handed_over(words: &[&str]) -> String {
     let tools = [
         "bin/cargo",
         "bin/qemu-system-aarch64",
+        "bin/aarch64-linux-gnu-gcc",
         "target/release/bulkhead",
     ];
     for name in tools.into_iter().chain(["target/release/bulkhead-driver"]) {

@@ -3,6 +3,9 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+/// Folder of programs of Linux in C.
+const LINUX_PROGRAMS: &str = "guests/linux-c";
+
 /// The folder of the checkout: `$BULKHEAD_ROOT`, else the one that this tool was built from.
 pub fn root() -> PathBuf {
     env::var_os("BULKHEAD_ROOT").map_or_else(
@@ -30,6 +33,12 @@ pub fn guest_package(guest: &str) -> Option<String> {
     ))
 }
 
+/// Returns the source of a program of Linux in C, of that name: a folder of them lies beside the guests.
+pub fn linux_program(name: &str) -> Option<PathBuf> {
+    let source = root().join(LINUX_PROGRAMS).join(format!("{name}.c"));
+    source.is_file().then_some(source)
+}
+
 /// The folders of packages of guest programs beside that of the small ones.
 fn packages(guests: &Path) -> Vec<PathBuf> {
     let entries = guests.read_dir().into_iter().flatten().flatten();
@@ -42,7 +51,7 @@ fn packages(guests: &Path) -> Vec<PathBuf> {
 /// Whether there is a guest program of that name.
 pub fn is_guest(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-    name.chars().all(plain) && guest_package(name).is_some()
+    name.chars().all(plain) && (guest_package(name).is_some() || linux_program(name).is_some())
 }
 
 /// The names of all guest programs, sorted.
@@ -62,6 +71,11 @@ pub fn guest_names() -> Vec<String> {
             guest_package(&name).map(|_| name)
         })
         .collect();
+    let programs = root().join(LINUX_PROGRAMS).read_dir().into_iter().flatten();
+    names.extend(programs.flatten().filter_map(|entry| {
+        let name = entry.path().file_stem()?.to_string_lossy().into_owned();
+        linux_program(&name).map(|_| name)
+    }));
     names.sort();
     names.dedup();
     names

@@ -92,11 +92,15 @@ fn record(out: &mut Vec<u8>, inode: u32, mode: u32, device: (u32, u32), name: &s
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// An archive with nothing but a program as its `/init`, and the console that the kernel opens for it.
-pub fn of_program(program: Vec<u8>) -> Vec<u8> {
+/// An archive with nothing but a program: `init` as its `/init`, with the console that the kernel opens for it; another one in `/bin`.
+pub fn of_program(name: &str, program: Vec<u8>) -> Vec<u8> {
     let mut tree = Tree::default();
-    tree.add("dev/console", Entry::Character(5, 1));
-    tree.add("init", Entry::File(0o755, program));
+    if name == "init" {
+        tree.add("dev/console", Entry::Character(5, 1));
+        tree.add("init", Entry::File(0o755, program));
+    } else {
+        tree.add(&format!("bin/{name}"), Entry::File(0o755, program));
+    }
     tree.to_bytes()
 }
 

@@ -311,7 +311,7 @@ fn pages(
 }
 
 /// The shared memory of a VM: name, IPA, size.
-fn shared_with(vm: usize, system: &System) -> Vec<(String, u64, u64)> {
+fn shared_with(vm: usize, system: &System) -> Vec<(String, (u64, u64), bool)> {
     system
         .shared
         .iter()
@@ -319,8 +319,8 @@ fn shared_with(vm: usize, system: &System) -> Vec<(String, u64, u64)> {
         .map(|shared| {
             (
                 shared.name.value.clone(),
-                shared.ipa.value,
-                shared.size.value,
+                (shared.ipa.value, shared.size.value),
+                shared.cacheable,
             )
         })
         .collect()

@@ -1,7 +1,8 @@
 //! Layout of the IPA space of a guest, and the check that nothing overlaps.
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, IPA_BITS, NONE, PAGE, Region, RegionKind,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_UNCACHED, ACCESS_WRITE, IPA_BITS, NONE, PAGE, Region,
+    RegionKind,
 };
 use bulkhead_core::plan::Span;
 
@@ -45,6 +46,7 @@ pub(super) fn regions(
         let user = shared.vms.iter().find(|(user, _)| *user == vm);
         if let Some((_, write)) = user {
             let access = if write.value { both } else { ACCESS_READ };
+            let access = access | if shared.cacheable { 0 } else { ACCESS_UNCACHED };
             let (ipa, size) = (shared.ipa.value, shared.size.value);
             regions.push(Mapped {
                 what: shared.name.value.clone(),

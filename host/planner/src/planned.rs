@@ -122,6 +122,8 @@ pub struct PlannedChannel {
     pub ends: [PlannedEnd; 2],
     /// Length and number of its messages.
     pub shape: Shape,
+    /// Whether its memory may be cached.
+    pub cacheable: bool,
 }
 
 /// An end of a channel as planned.
@@ -150,6 +152,7 @@ impl PlannedChannel {
             name: channel.name.value.clone(),
             ends: channel.ends.each_ref().map(end),
             shape: channel.shape,
+            cacheable: system.shared[channel.ends[0].memory].cacheable,
         });
         channels.collect()
     }

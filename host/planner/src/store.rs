@@ -161,10 +161,9 @@ impl<'a> Store<'a> {
 
 /// A file as an archive: a program of this project becomes the one of an archive.
 fn archive(source: &Placed<String>, file: File, findings: &mut Vec<Finding>) -> File {
-    let file = if source.value.starts_with("guest:") {
-        File::new(cpio::of_program(file.bytes().to_vec()))
-    } else {
-        file
+    let file = match source.value.strip_prefix("guest:") {
+        Some(name) => File::new(cpio::of_program(name, file.bytes().to_vec())),
+        None => file,
     };
     if !payload::is_initrd(file.bytes()) {
         findings.push(

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::{env, thread};
+use std::{env, fs, thread};
 
 use bulkhead_abi::plan::{Profile, UartKind};
 
@@ -108,6 +108,9 @@ fn target_folder() -> PathBuf {
 
 /// Returns the path at which an earlier build has left a guest program.
 pub fn built_guest(name: &str) -> PathBuf {
+    if checkout::linux_program(name).is_some() {
+        return target_folder().join("linux").join(name);
+    }
     target_folder().join(TARGET).join(PROFILE).join(name)
 }
 
@@ -157,6 +160,9 @@ pub fn el2_of(root: &Path, target: &Path, what: Build) -> Result<PathBuf, Failur
 
 /// Builds one guest program, that which a description calls `guest:NAME`.
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
+    if let Some(source) = checkout::linux_program(name) {
+        return linux_program(name, &source);
+    }
     let Some(package) = checkout::guest_package(name) else {
         let advice = format!("the guests are {}", checkout::guest_names().join(", "));
         return Err(Failure::input(
@@ -176,6 +182,50 @@ pub fn guest(name: &str) -> Result<PathBuf, Failure> {
             "",
         )
     })
+}
+
+/// The C compiler for programs of Linux, Debian's `gcc-aarch64-linux-gnu`.
+const CC: &str = "aarch64-linux-gnu-gcc";
+
+/// Builds a program of Linux in C, with nothing that it needs at run time but a kernel; gives its path.
+fn linux_program(name: &str, source: &Path) -> Result<PathBuf, Failure> {
+    let program = built_guest(name);
+    let folder = program.parent().unwrap_or(&program);
+    fs::create_dir_all(folder).map_err(|e| {
+        Failure::environment(
+            format!("cannot make the folder {}", folder.display()),
+            e,
+            "",
+        )
+    })?;
+    let step = Step::start(format!("building {name} for Linux"));
+    // Two may build it at once: each writes a file of its own.
+    let cannot = |e| Failure::environment(format!("cannot write {}", program.display()), e, "");
+    let unfinished = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
+    let mut command = Command::new(CC);
+    command
+        .args([
+            "-std=gnu11",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-static",
+        ])
+        .arg("-I")
+        .arg(checkout::root().join("channel/include"))
+        .arg("-o")
+        .arg(unfinished.path())
+        .arg(source);
+    let advice = "on Debian and Ubuntu it is in the package gcc-aarch64-linux-gnu, with libc6-dev-arm64-cross";
+    command::run(
+        &mut command,
+        || format!("{name} cannot be built for Linux"),
+        advice,
+    )?;
+    drop(step);
+    unfinished.persist(&program).map_err(|e| cannot(e.error))?;
+    Ok(program)
 }
 
 /// Runs cargo on some packages; gives the programs that it made, or found to be up to date.

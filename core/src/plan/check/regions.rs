@@ -1,7 +1,8 @@
 //! Rules about the regions that stage 2 maps.
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, NONE, PAGE, Region, RegionKind, TableId,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_UNCACHED, ACCESS_WRITE, NONE, PAGE, Region, RegionKind,
+    TableId,
 };
 
 use super::board::pa_span;
@@ -74,7 +75,7 @@ impl Plan<'_> {
                 DEVICE | GICV => region.access == ACCESS_READ | ACCESS_WRITE,
                 STOLEN => region.access == ACCESS_READ,
                 VIRTIO if IO => region.access == ACCESS_READ,
-                _ => region.access & !ACCESS_WRITE == ACCESS_READ,
+                _ => region.access & !(ACCESS_WRITE | ACCESS_UNCACHED) == ACCESS_READ,
             };
             at.ensure(access, Invariant::RegionAccess)?;
             let ipa = ipa_span(region.ipa, region.size, PAGE);
@@ -148,7 +149,8 @@ impl Plan<'_> {
             for (number, other) in self.regions.iter().take(row).enumerate() {
                 let at = at.and(number);
                 if same_shared(region, other) {
-                    let same = region.pa == other.pa && region.size == other.size;
+                    let differ = (region.access ^ other.access) & ACCESS_UNCACHED;
+                    let same = region.pa == other.pa && region.size == other.size && differ == 0;
                     at.ensure(same, Invariant::RegionShared)?;
                 } else if has_place(region)
                     && has_place(other)

@@ -13,7 +13,7 @@ use super::reader::{Placed, Reader, check_name};
 use super::shared::SharedSpec;
 use super::size::Duration;
 use super::suggest::other_vm;
-use super::vm::VmSpec;
+use super::vm::{PayloadSpec, VmSpec};
 
 /// IPA of the first channel's memory, if the description does not say: beside RAM, where a guest maps memory anyway, or, if
 /// an end has more RAM than fits below, where QEMU's `virt` has the window of a PCI host.
@@ -74,6 +74,7 @@ pub(super) fn read(
     let messages = reader.read(const { CHANNEL.number("messages") });
     let ipa = reader.read(const { CHANNEL.quantity("ipa") });
     let apart = reader.read(const { CHANNEL.quantity("apart") });
+    let cacheable = reader.read(const { CHANNEL.flag("cacheable") });
     let ends = ends(&name, &mut reader, parts);
     let shape = shape(&name, message, messages, &mut reader);
     if let Some(ipa) = &ipa
@@ -116,6 +117,14 @@ pub(super) fn read(
     reader.finish();
     let ([first, second], shape) = (ends?, shape?);
     let size = (shape.bytes() as u64).next_multiple_of(PAGE);
+    let is_linux = |end: &Placed<(usize, bool)>| {
+        let payload = &parts.vms[end.value.0].payload;
+        matches!(payload, PayloadSpec::Linux { .. })
+    };
+    let cacheable = match cacheable {
+        Some(cacheable) => cacheable.value,
+        None => ![&first, &second].into_iter().any(is_linux),
+    };
     let spans = (name.span.clone(), ipa.map(|ipa| (ipa.value, ipa.span)));
     let start = match &spans.1 {
         Some((ipa, _)) => *ipa,
@@ -149,6 +158,7 @@ pub(super) fn read(
                 span: at.clone(),
             },
             vms,
+            cacheable,
             is_added: true,
         });
         parts.shared.len() - 1

@@ -300,6 +300,7 @@ pub const SHARED: &Table = &Table {
         plain("size", Kind::Quantity(&SIZE), "Bytes, in pages of 4 KiB."),
         plain("ipa", Kind::Quantity(&ADDRESS), "Guest address in all its VMs."),
         plain("vms", Kind::PerVm(&["r", "rw"], 1, MAX_VMS), "The VMs that have it, each with r or rw."),
+        plain("cacheable", Kind::Flag, "false: no VM caches it, whatever its own tables say, so that a program of Linux sees by /dev/mem what the others see. Default: true."),
     ],
     rules: &[Rule::Has(&["size", "ipa", "vms"])],
 };
@@ -336,6 +337,7 @@ pub const CHANNEL: &Table = &Table {
         key("messages", Kind::Number(1, 65536), "64", "Messages that wait in each direction at most, a power of two. Default: 64."),
         plain("ipa", Kind::Quantity(&ADDRESS), "Guest address of the memory, in both VMs. Default: one channel behind the other, from 0x70000000 on, or from 0x10000000 if an end has RAM there."),
         plain("apart", Kind::Quantity(&DURATION), "Least time from one interrupt to the next at an end that hears. Default: 100us."),
+        plain("cacheable", Kind::Flag, "Whether its VMs cache the memory. Default: true, or false if an end is a Linux, of which a program maps it by /dev/mem."),
     ],
     rules: &[Rule::Has(&["ends"])],
 };

@@ -21,6 +21,8 @@ pub struct SharedSpec {
     pub ipa: Placed<u64>,
     /// Index of each VM that maps it, and whether that may write.
     pub vms: Vec<(usize, Placed<bool>)>,
+    /// Whether its VMs cache it, if their own tables say so.
+    pub cacheable: bool,
     /// Whether it is that of a channel, or one that the planner adds, such as a disk: no table of the description.
     pub is_added: bool,
 }
@@ -37,6 +39,7 @@ pub(super) fn read(
     let size = reader.read(const { SHARED.quantity("size") });
     let ipa = reader.read(const { SHARED.quantity("ipa") });
     let users = reader.value(const { SHARED.key("vms") });
+    let cacheable = reader.read(const { SHARED.flag("cacheable") });
     let missing = reader.missing();
     if !missing.is_empty() {
         reader.report(
@@ -93,6 +96,7 @@ pub(super) fn read(
         size: size?,
         ipa: ipa?,
         vms: list,
+        cacheable: cacheable.is_none_or(|cacheable| cacheable.value),
         is_added: false,
     })
 }

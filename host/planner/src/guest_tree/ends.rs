@@ -27,6 +27,8 @@ pub struct ChannelEnd<'a> {
     pub peer: &'a str,
     /// IPA and size of the memory that this end writes, and of that which the other writes.
     pub memory: [(u64, u64); 2],
+    /// Whether it may be cached.
+    pub cacheable: bool,
     /// Length and number of its messages.
     pub shape: Shape,
     /// IPA of the page by which it rings, if the other end hears.
@@ -64,6 +66,7 @@ impl<'a> ChannelEnd<'a> {
             name: &channel.name.value,
             peer: &system.vms[peer.vm].name.value,
             memory: [memory(own), memory(peer)],
+            cacheable: system.shared[own.memory].cacheable,
             shape: channel.shape,
             rings: bell(own).map(|bell| bell.ipa),
             hears: bell(peer).map(|bell| bell.intid),
@@ -99,8 +102,8 @@ impl<'a> DoorbellEnd<'a> {
     }
 }
 
-/// Node of a channel.
-pub(super) fn channel(end: &ChannelEnd) -> Build {
+/// Nodes of a channel: what it is, and by what a Linux rings and hears.
+pub(super) fn channel(end: &ChannelEnd) -> Vec<Build> {
     let [(own, size), (peer, peer_size)] = end.memory;
     let mut registers = vec![own, size, peer, peer_size];
     let mut names = vec!["own", "peer"];
@@ -110,7 +113,7 @@ pub(super) fn channel(end: &ChannelEnd) -> Build {
     }
     // The planner's numbers are small.
     let cell = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let node = Build::new(format!("channel@{own:x}"))
+    let mut node = Build::new(format!("channel@{own:x}"))
         .texts("compatible", &["bulkhead,channel"])
         .texts("label", &[end.name])
         .texts("bulkhead,peer", &[end.peer])
@@ -118,8 +121,48 @@ pub(super) fn channel(end: &ChannelEnd) -> Build {
         .texts("reg-names", &names)
         .cells("bulkhead,message-size", &[cell(end.shape.message())])
         .cells("bulkhead,messages", &[cell(end.shape.messages())]);
-    match end.hears {
-        Some(intid) => node.cells("interrupts", &[0, intid - 32, EDGE]),
-        None => node,
+    if !end.cacheable {
+        node = node.bytes("bulkhead,uncached", &[]);
     }
+    if let Some(intid) = end.hears {
+        node = node.cells("interrupts", &[0, intid - 32, EDGE]);
+    }
+    let mut nodes = vec![node];
+    nodes.extend(end.rings.map(|page| line(end.name, page)));
+    nodes.extend(end.hears.map(|intid| key(end.name, intid)));
+    nodes
+}
+
+/// Nodes by which a Linux rings or hears a doorbell: they are for drivers that stock kernels have.
+pub(super) fn way(end: &DoorbellEnd) -> Build {
+    match end.way {
+        Way::Rings(page) => line(end.name, page),
+        Way::Hears(intid) => key(end.name, intid),
+    }
+}
+
+/// A GPIO controller whose lines are the word of a doorbell: setting one writes the word, which rings (Linux, drivers/gpio/gpio-mmio.c).
+fn line(name: &str, page: u64) -> Build {
+    Build::new(format!("gpio@{page:x}"))
+        .texts("compatible", &["wd,mbl-gpio"])
+        .texts("label", &[name])
+        .wide("reg", &[page, 4])
+        .texts("reg-names", &["dat"])
+        .bytes("gpio-controller", &[])
+        .cells("#gpio-cells", &[2])
+}
+
+/// An input device whose key is pressed and released by each interrupt (Linux, Documentation/devicetree/bindings/input/gpio-keys.yaml).
+fn key(name: &str, intid: u32) -> Build {
+    Build::new(format!("gpio-keys-{intid}"))
+        .texts("compatible", &["gpio-keys"])
+        .texts("label", &[&format!("bulkhead {name}")])
+        .child(
+            Build::new("heard")
+                .texts("label", &[name])
+                .cells("interrupts", &[0, intid - 32, EDGE])
+                // BTN_0, which no keyboard of a terminal has. It is released at once.
+                .cells("linux,code", &[0x100])
+                .cells("debounce-interval", &[0]),
+        )
 }

@@ -42,8 +42,8 @@ pub struct GuestTree<'a> {
     pub event: Option<u32>,
     /// Passed-through devices, each with the INTIDs that the guest sees.
     pub devices: &'a [(PassthroughDevice, Vec<u32>)],
-    /// Shared memory: name, IPA, size.
-    pub shared: &'a [(String, u64, u64)],
+    /// Shared memory: name, IPA and size, and whether it may be cached.
+    pub shared: &'a [(String, (u64, u64), bool)],
     /// Doorbells that it rings or hears.
     pub doorbells: &'a [DoorbellEnd<'a>],
     /// Channels of which it is an end.
@@ -98,7 +98,7 @@ impl GuestTree<'_> {
         for (device, intids) in self.devices {
             root = self.device(root, device, intids, &mut phandle);
         }
-        for (name, ipa, size) in self.shared {
+        for (name, (ipa, size), cacheable) in self.shared {
             let mut node = Build::new(format!("shared@{ipa:x}"))
                 .texts("compatible", &["bulkhead,shared"])
                 .texts("label", &[name])
@@ -107,6 +107,9 @@ impl GuestTree<'_> {
             let ends: Vec<_> = self.doorbells.iter().filter(about).collect();
             if !ends.is_empty() {
                 node = node.cells("phandle", &[phandle]);
+            }
+            if !cacheable {
+                node = node.bytes("bulkhead,uncached", &[]);
             }
             root = root.child(node);
             for end in ends {
@@ -117,8 +120,13 @@ impl GuestTree<'_> {
         for end in self.doorbells.iter().filter(|end| end.shared.is_none()) {
             root = root.child(self.doorbell(end));
         }
+        for end in self.doorbells {
+            root = root.child(ends::way(end));
+        }
         for end in self.channels {
-            root = root.child(ends::channel(end));
+            for node in ends::channel(end) {
+                root = root.child(node);
+            }
         }
         for device in self.virtio {
             root = root.child(virtio::device(device));
@@ -341,8 +349,8 @@ mod tests {
             event: Some(36),
             devices: &[],
             shared: &[
-                ("report".to_owned(), 0x7000_0000, 4096),
-                ("silent".to_owned(), 0x7001_0000, 4096),
+                ("report".to_owned(), (0x7000_0000, 4096), true),
+                ("silent".to_owned(), (0x7001_0000, 4096), false),
             ],
             doorbells: &[
                 DoorbellEnd {
@@ -366,6 +374,7 @@ mod tests {
                     name: "orders",
                     peer: "screen",
                     memory: [(0x1000_0000, 8192), (0x1000_2000, 8192)],
+                    cacheable: false,
                     shape: Shape::new(64, 32).expect("a shape"),
                     rings: Some(0x0920_1000),
                     hears: Some(38),
@@ -374,6 +383,7 @@ mod tests {
                     name: "looks",
                     peer: "screen",
                     memory: [(0x1000_4000, 4096), (0x1000_5000, 4096)],
+                    cacheable: true,
                     shape: Shape::new(1, 1).expect("a shape"),
                     rings: None,
                     hears: None,

@@ -68,6 +68,7 @@ pub(crate) fn with_service<'a>(system: &'a System, disks: &Disks) -> Cow<'a, Sys
                     span: span.clone(),
                 },
             )],
+            cacheable: true,
             is_added: true,
         }
     };

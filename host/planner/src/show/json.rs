@@ -193,6 +193,7 @@ struct Channel<'a> {
     name: &'a str,
     message: usize,
     messages: usize,
+    cacheable: bool,
     ends: [End<'a>; 2],
 }
 
@@ -210,6 +211,7 @@ impl<'a> Channel<'a> {
             name: &channel.name,
             message: channel.shape.message(),
             messages: channel.shape.messages(),
+            cacheable: channel.cacheable,
             ends: channel.ends.map(|end| End {
                 vm: &planned.vms[end.vm].name,
                 ipa: Hex(end.memory.0),

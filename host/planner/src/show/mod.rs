@@ -13,7 +13,9 @@ pub use json::json;
 pub use page::{Parts, escape, fill, html};
 pub use text::text;
 
-use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Profile, Region, RegionKind};
+use bulkhead_abi::plan::{
+    ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, PAGE, Profile, Region, RegionKind,
+};
 
 use bulkhead_model::describe::{CrashSpec, Limit, RESETS};
 use bulkhead_model::plural::count;
@@ -75,16 +77,19 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
     map
 }
 
-/// Access in three letters.
+/// Access in three letters, and whether nobody caches it.
 fn access(region: &Region) -> &'static str {
     match (
         region.access & ACCESS_WRITE != 0,
         region.access & ACCESS_EXECUTE != 0,
+        region.access & ACCESS_UNCACHED != 0,
     ) {
-        (true, true) => "rwx",
-        (true, false) => "rw-",
-        (false, true) => "r-x",
-        (false, false) => "r--",
+        (true, true, _) => "rwx",
+        (true, false, false) => "rw-",
+        (true, false, true) => "rw- uncached",
+        (false, true, _) => "r-x",
+        (false, false, false) => "r--",
+        (false, false, true) => "r-- uncached",
     }
 }
 

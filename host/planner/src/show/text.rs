@@ -448,13 +448,18 @@ fn write_channels(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::R
         };
         writeln!(
             out,
-            "  channel    {} with {}: up to {} of up to {} bytes wait each way; writes at IPA {:#x}, reads at {:#x}; {}",
+            "  channel    {} with {}: up to {} of up to {} bytes wait each way; writes at IPA {:#x}, reads at {:#x}{}; {}",
             channel.name,
             planned.vms[peer.vm].name,
             count(channel.shape.messages(), "message"),
             channel.shape.message(),
             own.memory.0,
             peer.memory.0,
+            if channel.cacheable {
+                ""
+            } else {
+                ", which nobody caches"
+            },
             if own.hears {
                 "told by a doorbell"
             } else {

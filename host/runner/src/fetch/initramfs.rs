@@ -17,10 +17,10 @@ use super::modules;
 use crate::progress::Step;
 
 /// Changes whenever this module makes another archive of the same packages and scripts.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 13] = [
+const SCRIPTS: [(&str, &[u8]); 14] = [
     ("init", include_bytes!("../../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -57,6 +57,10 @@ const SCRIPTS: [(&str, &[u8]); 13] = [
     (
         "bin/realtime-io",
         include_bytes!("../../../../guests/linux/realtime-io"),
+    ),
+    (
+        "bin/doorbells",
+        include_bytes!("../../../../guests/linux/doorbells"),
     ),
     ("bin/demo", include_bytes!("../../../../guests/linux/demo")),
     (

@@ -11,8 +11,9 @@ use bulkhead_model::failure::Failure;
 use bulkhead_planner::cpio::{Entry, Tree};
 
 /// Names of the modules in the initramfs, dependencies included: virtio devices, so that the same
-/// initramfs serves on plain QEMU, block and network devices made of memory, and the watchdog.
-pub const WANTED: [&str; 10] = [
+/// initramfs serves on plain QEMU, block and network devices made of memory, the watchdog, and keys, by which a
+/// doorbell is heard.
+pub const WANTED: [&str; 12] = [
     "virtio_mmio",
     "virtio_blk",
     "virtio_console",
@@ -23,6 +24,8 @@ pub const WANTED: [&str; 10] = [
     "loop",
     "dummy",
     "sbsa_gwdt",
+    "gpio_keys",
+    "evdev",
 ];
 
 /// One module.

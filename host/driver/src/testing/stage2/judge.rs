@@ -3,8 +3,8 @@
 use std::fmt;
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_WRITE, NAME, PCPU_PAGES, Region, RegionKind, STOLEN_TIME_PAGE,
-    VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES, Vm,
+    ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, NAME, PCPU_PAGES, Region, RegionKind,
+    STOLEN_TIME_PAGE, VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES, Vm,
 };
 use bulkhead_core::plan::Plan;
 
@@ -57,9 +57,10 @@ fn usage(region: &Region) -> u64 {
     let normal = [RegionKind::Ram, RegionKind::Shared, RegionKind::StolenTime]
         .map(|kind| kind as u16)
         .contains(&region.kind);
-    let kind = if normal {
+    let uncached = region.access & ACCESS_UNCACHED != 0;
+    let kind = if normal && !uncached {
         0xf << 2 | 3 << 8
-    } else if region.kind == RegionKind::VirtioRegisters as u16 {
+    } else if uncached || region.kind == RegionKind::VirtioRegisters as u16 {
         5 << 2
     } else {
         1 << 2
