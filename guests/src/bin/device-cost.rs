@@ -1,7 +1,7 @@
 //! Claim: what a virtio device costs is a number that anybody can count again.
 //!
 //! Reads a disk, a read at a time and 32 at once, and sends frames to a VM that sends them back, one at a time and 32 at
-//! once; marks each as `figures.rs` says, in several runs that differ in what is read and in when they begin. It sleeps for as
+//! once; then rings it by a doorbell of a channel and is rung, each time out of sleep. It marks each as `figures.rs` says, in several runs that differ in what is read and in when they begin. It sleeps for as
 //! long as there is nothing to do. With `echo=1` it is the other VM. With `beside=1` it works for as long as the first one
 //! does (word 0 of the shared memory `end`), on a CPU that somebody else needs.
 //!
@@ -9,8 +9,10 @@
 #![no_std]
 #![no_main]
 
+use bulkhead_channel::{Receiver, Sender, open};
 use bulkhead_guests::figures::{self, DEVICE_RUNS, DEVICES, device_run};
 use bulkhead_guests::marks::{mark_begin, mark_end};
+use bulkhead_guests::mmio::write32;
 use bulkhead_guests::virtio::net::{LONGEST, Net};
 use bulkhead_guests::virtio::reads::{BYTES, READS, Reads};
 use bulkhead_guests::{Board, gic, guest, println, shared, sysreg, timer, virtio};
@@ -27,6 +29,8 @@ const RETRY_MS: u64 = 5;
 const BATCH: u32 = 32;
 /// From the start of one run to that of the next, beside what they take, in microseconds.
 const APART_US: u64 = 137;
+/// Time between two messages that ring, in microseconds: more than is between two interrupts at least.
+const BELLS_APART_US: u64 = 15;
 /// Sectors of a read, and from the place of one read to that of the next.
 const SECTORS: u64 = BYTES as u64 / 512;
 const STRIDE: u64 = SECTORS * 5;
@@ -54,13 +58,18 @@ fn main(board: &'static Board) {
     let first = |kind| virtio::listen(board, kind).next();
     let (disk, card) = (first(DeviceType::Block), first(DeviceType::Network));
     let net = card.and_then(Net::new);
+    let bell = Bell::new(board);
     let done = if board.argument("echo").is_some() {
-        net.map(|net| Port { net }.echo())
+        net.zip(bell).map(|(net, mut bell)| {
+            Port { net }.echo()?;
+            bell.echo()
+        })
     } else {
         let disk = disk.and_then(Reads::new);
-        disk.zip(net).map(|(disk, net)| {
+        disk.zip(net).zip(bell).map(|((disk, net), mut bell)| {
             Disk { disk, next: 0 }.measure()?;
-            Port { net }.measure()
+            Port { net }.measure()?;
+            bell.measure()
         })
     };
     if let Some(end) = end {
@@ -69,7 +78,7 @@ fn main(board: &'static Board) {
     match done {
         Some(Ok(())) => println!("device-cost: all seen"),
         Some(Err(why)) => println!("device-cost: {why}"),
-        None => println!("device-cost: there is no disk, or no network"),
+        None => println!("device-cost: there is no disk, no network or no channel"),
     }
 }
 
@@ -264,6 +273,91 @@ impl Port {
             whole.then_some(u32::from_le_bytes(*bytes))
         };
         self.net.look(number)?
+    }
+}
+
+/// An end of the channel. Both hear by a doorbell.
+struct Bell {
+    sender: Sender<'static>,
+    receiver: Receiver<'static>,
+    page: usize,
+    intid: u32,
+}
+
+impl Bell {
+    fn new(board: &'static Board) -> Option<Self> {
+        let channel = board.channels.first()?;
+        let [own, peer] = channel.memory.map(shared::words);
+        let (sender, receiver) = open(own, peer, channel.shape)?;
+        let intid = channel.intid?;
+        gic::set_edge(intid, true);
+        gic::enable(intid);
+        Some(Self {
+            sender,
+            receiver,
+            page: channel.page?,
+            intid,
+        })
+    }
+
+    fn measure(&mut self) -> Done {
+        timer::arm(timer::now() + timer::frequency() * PATIENCE);
+        // The first one waits until the other VM is there.
+        self.there_and_back(0)?;
+        runs(
+            figures::CHANNEL_DOORBELL,
+            |_, number| {
+                // The last ring is longer ago than two have to be apart.
+                timer::spin(BELLS_APART_US);
+                self.there_and_back(number)
+            },
+            true,
+        )?;
+        self.send(END)
+    }
+
+    fn there_and_back(&mut self, number: u32) -> Done {
+        self.send(number)?;
+        match self.take()? {
+            same if same == number => Ok(()),
+            _ => Err("a message has come that was not sent"),
+        }
+    }
+
+    /// Sends back what comes.
+    fn echo(&mut self) -> Done {
+        timer::arm(timer::now() + timer::frequency() * PATIENCE);
+        loop {
+            match self.take()? {
+                END => return Ok(()),
+                number => self.send(number)?,
+            }
+        }
+    }
+
+    fn send(&mut self, number: u32) -> Done {
+        let ring = self.sender.send(&number.to_le_bytes());
+        if ring.map_err(|_| "there is no place for a message")? {
+            sysreg::dsb();
+            write32(self.page, 0);
+        }
+        Ok(())
+    }
+
+    /// The number of the next message, which it sleeps for.
+    fn take(&mut self) -> Result<u32, &'static str> {
+        let mut bytes = [0; 4];
+        loop {
+            match self.receiver.look(&mut bytes) {
+                Ok(Some(4)) => {
+                    self.receiver.take();
+                    return Ok(u32::from_le_bytes(bytes));
+                }
+                Ok(None) if self.receiver.wait() => sleep(self.intid, || ())?,
+                Ok(None) => {}
+                _ => return Err("a message is not as it was sent"),
+            }
+        }
     }
 }
 

@@ -3,8 +3,20 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Folder of programs of Linux in C.
+/// Folders of programs in C: of Linux, and guests without an operating system.
 const LINUX_PROGRAMS: &str = "guests/linux-c";
+const C_GUESTS: &str = "guests/c";
+/// What all guests in C are made with, none by itself.
+const C_SUPPORT: &str = "guest";
+
+/// A program in C.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CProgram {
+    /// Of Linux: its source.
+    Linux(PathBuf),
+    /// A guest: its sources, and the linker's script.
+    Guest([PathBuf; 3], PathBuf),
+}
 
 /// The folder of the checkout: `$BULKHEAD_ROOT`, else the one that this tool was built from.
 pub fn root() -> PathBuf {
@@ -33,10 +45,19 @@ pub fn guest_package(guest: &str) -> Option<String> {
     ))
 }
 
-/// Returns the source of a program of Linux in C, of that name: a folder of them lies beside the guests.
-pub fn linux_program(name: &str) -> Option<PathBuf> {
-    let source = root().join(LINUX_PROGRAMS).join(format!("{name}.c"));
-    source.is_file().then_some(source)
+/// Returns the program in C of that name, if there is one.
+pub fn c_program(name: &str) -> Option<CProgram> {
+    let source = |folder: &str, name: &str| root().join(folder).join(name);
+    let linux = source(LINUX_PROGRAMS, &format!("{name}.c"));
+    if linux.is_file() {
+        return Some(CProgram::Linux(linux));
+    }
+    let guest = source(C_GUESTS, &format!("{name}.c"));
+    let support = |name| source(C_GUESTS, name);
+    (name != C_SUPPORT && guest.is_file()).then(|| {
+        let sources = [support("start.S"), support("guest.c"), guest];
+        CProgram::Guest(sources, support("guest.ld"))
+    })
 }
 
 /// The folders of packages of guest programs beside that of the small ones.
@@ -51,7 +72,7 @@ fn packages(guests: &Path) -> Vec<PathBuf> {
 /// Whether there is a guest program of that name.
 pub fn is_guest(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-    name.chars().all(plain) && (guest_package(name).is_some() || linux_program(name).is_some())
+    name.chars().all(plain) && (guest_package(name).is_some() || c_program(name).is_some())
 }
 
 /// The names of all guest programs, sorted.
@@ -71,11 +92,18 @@ pub fn guest_names() -> Vec<String> {
             guest_package(&name).map(|_| name)
         })
         .collect();
-    let programs = root().join(LINUX_PROGRAMS).read_dir().into_iter().flatten();
-    names.extend(programs.flatten().filter_map(|entry| {
-        let name = entry.path().file_stem()?.to_string_lossy().into_owned();
-        linux_program(&name).map(|_| name)
-    }));
+    let folders = [LINUX_PROGRAMS, C_GUESTS].map(|folder| root().join(folder).read_dir());
+    names.extend(
+        folders
+            .into_iter()
+            .flatten()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.path().file_stem()?.to_string_lossy().into_owned();
+                c_program(&name).map(|_| name)
+            }),
+    );
     names.sort();
     names.dedup();
     names
@@ -90,6 +118,10 @@ mod tests {
         for known in ["control-net", "embassy", "hello", "tcp"] {
             assert!(guest_names().contains(&known.to_owned()), "{known}");
         }
+        for in_c in ["c-loop", "loop-talk"] {
+            assert!(guest_names().contains(&in_c.to_owned()), "{in_c}");
+        }
+        assert!(!is_guest("guest"), "no program by itself");
         assert_eq!(
             guest_package("embassy").as_deref(),
             Some("bulkhead-guest-embassy")

@@ -13,7 +13,7 @@ use std::{env, fs, thread};
 use bulkhead_abi::plan::{Profile, UartKind};
 
 use bulkhead_model::board::Board;
-use bulkhead_model::checkout;
+use bulkhead_model::checkout::{self, CProgram};
 use bulkhead_model::failure::Failure;
 
 use crate::command;
@@ -108,8 +108,8 @@ fn target_folder() -> PathBuf {
 
 /// Returns the path at which an earlier build has left a guest program.
 pub fn built_guest(name: &str) -> PathBuf {
-    if checkout::linux_program(name).is_some() {
-        return target_folder().join("linux").join(name);
+    if checkout::c_program(name).is_some() {
+        return target_folder().join("c").join(name);
     }
     target_folder().join(TARGET).join(PROFILE).join(name)
 }
@@ -160,8 +160,8 @@ pub fn el2_of(root: &Path, target: &Path, what: Build) -> Result<PathBuf, Failur
 
 /// Builds one guest program, that which a description calls `guest:NAME`.
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
-    if let Some(source) = checkout::linux_program(name) {
-        return linux_program(name, &source);
+    if let Some(program) = checkout::c_program(name) {
+        return c_program(name, &program);
     }
     let Some(package) = checkout::guest_package(name) else {
         let advice = format!("the guests are {}", checkout::guest_names().join(", "));
@@ -184,13 +184,31 @@ pub fn guest(name: &str) -> Result<PathBuf, Failure> {
     })
 }
 
-/// The C compiler for programs of Linux, Debian's `gcc-aarch64-linux-gnu`.
+/// The C compiler for guests and their programs, Debian's `gcc-aarch64-linux-gnu`.
 const CC: &str = "aarch64-linux-gnu-gcc";
+const C_FLAGS: [&str; 6] = [
+    "-std=gnu11",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-static",
+];
+/// Flags of a guest: no library, and no FP registers, which are off until somebody switches them on.
+const C_GUEST_FLAGS: [&str; 7] = [
+    "-ffreestanding",
+    "-mgeneral-regs-only",
+    "-nostdlib",
+    "-no-pie",
+    "-fno-pic",
+    "-Wl,--build-id=none",
+    "-Wl,--no-warn-rwx-segments",
+];
 
-/// Builds a program of Linux in C, with nothing that it needs at run time but a kernel; gives its path.
-fn linux_program(name: &str, source: &Path) -> Result<PathBuf, Failure> {
-    let program = built_guest(name);
-    let folder = program.parent().unwrap_or(&program);
+/// Builds a program in C, with nothing that it needs at run time but its VM, or a kernel; gives its path.
+fn c_program(name: &str, program: &CProgram) -> Result<PathBuf, Failure> {
+    let path = built_guest(name);
+    let folder = path.parent().unwrap_or(&path);
     fs::create_dir_all(folder).map_err(|e| {
         Failure::environment(
             format!("cannot make the folder {}", folder.display()),
@@ -198,34 +216,27 @@ fn linux_program(name: &str, source: &Path) -> Result<PathBuf, Failure> {
             "",
         )
     })?;
-    let step = Step::start(format!("building {name} for Linux"));
+    let step = Step::start(format!("building {name}"));
     // Two may build it at once: each writes a file of its own.
-    let cannot = |e| Failure::environment(format!("cannot write {}", program.display()), e, "");
+    let cannot = |e| Failure::environment(format!("cannot write {}", path.display()), e, "");
     let unfinished = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
+    let include = checkout::root().join("channel/include");
     let mut command = Command::new(CC);
-    command
-        .args([
-            "-std=gnu11",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-static",
-        ])
-        .arg("-I")
-        .arg(checkout::root().join("channel/include"))
-        .arg("-o")
-        .arg(unfinished.path())
-        .arg(source);
-    let advice = "on Debian and Ubuntu it is in the package gcc-aarch64-linux-gnu, with libc6-dev-arm64-cross";
-    command::run(
-        &mut command,
-        || format!("{name} cannot be built for Linux"),
-        advice,
-    )?;
+    command.args(C_FLAGS).arg("-I").arg(include);
+    match program {
+        CProgram::Linux(source) => command.arg(source),
+        CProgram::Guest(sources, script) => command
+            .args(C_GUEST_FLAGS)
+            .arg("-T")
+            .arg(script)
+            .args(sources),
+    };
+    command.arg("-o").arg(unfinished.path());
+    let advice = "the C compiler for Arm64 is in Debian's and Ubuntu's package gcc-aarch64-linux-gnu, with libc6-dev-arm64-cross";
+    command::run(&mut command, || format!("{name} cannot be built"), advice)?;
     drop(step);
-    unfinished.persist(&program).map_err(|e| cannot(e.error))?;
-    Ok(program)
+    unfinished.persist(&path).map_err(|e| cannot(e.error))?;
+    Ok(path)
 }
 
 /// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
