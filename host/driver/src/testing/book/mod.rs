@@ -23,7 +23,9 @@ const README: &str = "README";
 /// A page that needs more than the checkout, and whose steps the tests `boot/` do.
 const ELSEWHERE: &str = "how-to/boot";
 /// Entries of the working folder that a reader finds, besides the tool.
-const FOUND: [&str; 6] = ["boards", "systems", "guests", "host", "tests", "out"];
+const FOUND: [&str; 7] = [
+    "boards", "channel", "systems", "guests", "host", "tests", "out",
+];
 
 /// A test for each page that has something done.
 pub fn tests(root: &Path) -> Vec<Test> {
