@@ -174,9 +174,10 @@ pub struct Board {
     pub gicv: u64,
     /// Bytes of its frame.
     pub gicv_size: u64,
-    /// Physical address of the UART that carries the consoles.
+    /// Physical address of the UART that carries the consoles: of a page, or in one for a kind that may lie so
+    /// ([`UartKind::is_within_page`]).
     pub uart: u64,
-    /// Bytes of its frame, in whole pages.
+    /// Bytes of its frame, in whole pages from the start of its page.
     pub uart_size: u64,
     /// Physical address of the PL031 from which EL2 takes the time of day when it starts; 0 for none.
     pub rtc: u64,

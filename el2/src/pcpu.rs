@@ -12,7 +12,7 @@ use crate::console::state::Console;
 use crate::hw::gic::Gic;
 use crate::hw::layout::private;
 use crate::hw::state::{IDLE, PcpuState, Vcpu};
-use crate::hw::uart::Uart;
+use crate::hw::uart::{self, Uart};
 use crate::hw::{cpu, mmu, timer};
 use crate::orders::ManageVms;
 use crate::plan::plan;
@@ -129,7 +129,8 @@ impl Pcpu {
     /// Returns the state of pCPU `index` before it has started anything.
     #[inline(always)]
     pub fn new(index: usize) -> Self {
-        let uart = mmu::private_frame(index, private::UART, PAGE);
+        let (_, within) = uart::page_of(plan().header.board.uart);
+        let uart = mmu::private_frame(index, private::UART, PAGE).behind(within);
         let drains = plan().pcpus.get(index).is_some_and(|row| row.service != 0);
         Self {
             sched: Scheduler::new(timer::milliseconds(ROUND_MS)),

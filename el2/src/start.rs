@@ -322,7 +322,7 @@ fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
     }
     let drainer = plan.pcpus.iter().position(|pcpu| pcpu.service != 0);
     if let Some(drainer) = drainer {
-        gic::configure(gicd, board.uart_intid, false);
+        gic::configure(gicd, board.uart_intid, uart::EDGE);
         gic::route(gicd, board.uart_intid, drainer);
     }
     give_interrupts(gicd, drainer.unwrap_or(0), uart);
@@ -396,7 +396,7 @@ fn hold_stage2_roots() {
 }
 
 /// Builds the private memory map of every pCPU.
-fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &mut PagePool, uart: Uart) {
+fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &mut PagePool, said: Uart) {
     let board = &plan().header.board;
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
         let Some(frames) = gic::private_frames(copy_windows, board, pcpu.mpidr) else {
@@ -404,11 +404,11 @@ fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &mut PagePool, u
             line.text(refused!("board-gicr: pcpu "))
                 .decimal(index as u64)
                 .text(" has no redistributor");
-            last_words(uart, &line);
+            last_words(said, &line);
         };
         let uart = (pcpu.service != 0).then_some(Frame {
             page: layout::private::UART,
-            pa: board.uart,
+            pa: uart::page_of(board.uart).0,
             pages: 1,
         });
         let first = index.wrapping_mul(layout::PCPU_PAGES);

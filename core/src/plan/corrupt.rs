@@ -124,7 +124,7 @@ cases! {
     BoardIntid: ["Board.maintenance_intid" R, Like("Board.vtimer_intid", R)];
     BoardFrame: ["Board.gic_version" R, Set(2)];
     GicVersion: ["Board.gic_version" R, Set(4)];
-    UartKind: ["Board.uart_kind" R, Set(3)];
+    UartKind: ["Board.uart_kind" R, Set(7)];
     ReservedZero: ["Board.reserved" R, Set(1)];
     BoardGicd: ["Board.gicd" R, Add(0x1_0000)];
     BoardGicr: ["Board.gicr_size" R, Add(MINUS << 17)];

@@ -79,7 +79,7 @@ invariants! {
         TableOrder = "table-order": "Rows that belong to a VM are sorted by VM, regions also by IPA, and the VM exists. Virtio devices ascend by VM and IPA, backends by VM; virtqueues are sorted by device, and it exists.",
         ReservedZero = "reserved-zero": "Reserved fields are 0.",
         GicVersion = "gic-version": "The interrupt controller is a GICv2 or a GICv3.",
-        UartKind = "uart-kind": "The console UART is a PL011, one of Cadence's or one of NXP's i.MX, and EL2 is built for it.",
+        UartKind = "uart-kind": "The console UART is a PL011, one of Cadence's, NXP's i.MX, Amlogic's Meson or the 8250's family, and EL2 is built for it.",
         BoardFrame = "board-frame": "The frames of GIC, UART and clock have the alignment and the size that their hardware has; those of the other GIC version are 0.",
         BoardFrameOverlap = "board-frame-overlap": "The frames of GIC, UART and clock overlap neither each other nor memory.",
         BoardIntid = "board-intid": "The console UART has an SPI; the virtual, physical and EL2 timers and GIC maintenance have four different PPIs.",

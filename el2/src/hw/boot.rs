@@ -8,8 +8,9 @@ use bulkhead_abi::plan::{EL2_BLOCK, Header, MAGIC, PAGE, VERSION};
 use super::layout::{self, private};
 use super::mmio::Registers;
 use super::mmu::{self, CopyWindows, Use};
+use super::plan::plan;
 use super::sysreg;
-use super::uart::{EARLY, KIND, Uart};
+use super::uart::{self, EARLY, KIND, Uart};
 
 core::arch::global_asm!(include_str!("boot.s"));
 #[cfg(feature = "spin-table")]
@@ -24,6 +25,7 @@ core::arch::global_asm!(
     kind = const KIND as u32,
     full_at = const EARLY.full.0,
     full = const EARLY.full.1,
+    full_is = const EARLY.full.2,
     data_at = const EARLY.data,
     idle_at = const EARLY.idle.0,
     idle = const EARLY.idle.1,
@@ -116,7 +118,8 @@ pub fn uart_at_hand() -> Option<Uart> {
         BOOT_UART.load(Ordering::Relaxed)
     } else {
         let blocks = own.wrapping_sub(layout::block(layout::PRIVATE)) / layout::BLOCK_SIZE;
-        layout::private(blocks as usize, private::UART)
+        let (_, within) = uart::page_of(plan().header.board.uart);
+        layout::private(blocks as usize, private::UART).wrapping_add(within)
     };
     // SAFETY: [R-MMIO] used only if the page is mapped, and only the UART is ever mapped there.
     let registers = unsafe { Registers::new(address, PAGE) };

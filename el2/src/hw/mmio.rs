@@ -27,7 +27,6 @@ impl Registers {
     }
 
     /// Returns the part of the frame from an offset on.
-    #[cfg(not(feature = "gicv2"))]
     pub const fn behind(self, offset: u64) -> Self {
         Self {
             base: self.base.wrapping_add(offset),
@@ -87,6 +86,25 @@ impl Registers {
         unsafe {
             core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags));
         }
+    }
+
+    /// Reads an 8-bit register; 0 outside of the frame.
+    #[cfg(any(
+        feature = "uart-8250",
+        feature = "uart-8250-spread",
+        feature = "uart-8250-words"
+    ))]
+    #[inline(always)]
+    pub fn read8(self, offset: u64) -> u8 {
+        let Some(address) = self.address(offset, 1) else {
+            return 0;
+        };
+        let value: u32;
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("ldarb {:w}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags));
+        }
+        value as u8
     }
 
     /// Writes an 8-bit register.

@@ -5,6 +5,22 @@
 
     .section .text.head, "ax"
 
+// Reads and writes a register of the UART, which x1 is the address of. Some of the 8250's family take bytes only.
+    .macro  from_uart value, offset
+    .if {kind} == 4 || {kind} == 5
+    ldrb    \value, [x1, #\offset]
+    .else
+    ldr     \value, [x1, #\offset]
+    .endif
+    .endm
+    .macro  to_uart value, offset
+    .if {kind} == 4 || {kind} == 5
+    strb    \value, [x1, #\offset]
+    .else
+    str     \value, [x1, #\offset]
+    .endif
+    .endm
+
 // The MMU and caches are off, so text is read like device memory: one byte at a time, which needs
 // no alignment.
 wrong_level:                        // x1: CurrentEL
@@ -46,18 +62,27 @@ refuse:
     orr     w2, w2, #7
     str     w2, [x1, #0x84]
     .endif
+    .if {kind} == 3                 // Meson: likewise (CONTROL)
+    ldr     w2, [x1, #8]
+    orr     w2, w2, #0x1000
+    str     w2, [x1, #8]
+    .endif
 1:  ldrb    w2, [x0], #1
     mov     w4, #0x10000            // polls for room, then the byte is dropped
-2:  ldr     w3, [x1, #{full_at}]
+2:  from_uart w3, {full_at}
     sub     w4, w4, #1
     cbz     w4, 3f
+    .if {full_is} == 1
     tbnz    w3, #{full}, 2b
+    .else
+    tbz     w3, #{full}, 2b
+    .endif
     cbz     w2, 3f
-    str     w2, [x1, #{data_at}]
+    to_uart w2, {data_at}
     b       1b
 3:  cbz     w4, 4f
     sub     w4, w4, #1
-    ldr     w3, [x1, #{idle_at}]    // all bytes must be sent before power-off
+    from_uart w3, {idle_at}         // all bytes must be sent before power-off
     .if {idle_is} == 1
     tbz     w3, #{idle}, 3b
     .else

@@ -69,6 +69,10 @@ impl Build {
             UartKind::Pl011 => None,
             UartKind::Cadence => Some("uart-cadence"),
             UartKind::Imx => Some("uart-imx"),
+            UartKind::Meson => Some("uart-meson"),
+            UartKind::Ns16550 => Some("uart-8250"),
+            UartKind::Ns16550Spread => Some("uart-8250-spread"),
+            UartKind::Ns16550Words => Some("uart-8250-words"),
         };
         let waits = self.waits.then_some("spin-table");
         let profile = (self.profile != Profile::Shared).then_some(self.profile.name());

@@ -43,13 +43,20 @@ impl Plan<'_> {
     pub(super) fn frames(&self) -> [Option<Span>; 6] {
         let board = &self.header.board;
         let unit = if self.is_gicv2() { PAGE } else { GIC_FRAME };
+        // Some have a page with others, which are then EL2's as well.
+        let apart = board.uart_kind < UartKind::Meson as u32;
+        let uart = if apart {
+            board.uart
+        } else {
+            board.uart & !(PAGE - 1)
+        };
         [
             pa_span(board.gicd, board.gicd_size, unit),
             pa_span(board.gicr, board.gicr_size, GIC_FRAME),
             pa_span(board.gicc, board.gicc_size, PAGE),
             pa_span(board.gich, board.gich_size, PAGE),
             pa_span(board.gicv, board.gicv_size, PAGE),
-            pa_span(board.uart, board.uart_size, PAGE),
+            pa_span(uart, board.uart_size, PAGE),
         ]
     }
 

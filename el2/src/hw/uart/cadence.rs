@@ -15,7 +15,7 @@ use super::port::{Early, Uart};
 pub const KIND: UartKind = UartKind::Cadence;
 /// The registers for [`Early`]: Channel_sts_reg0 and TX_RX_FIFO0.
 pub const EARLY: Early = Early {
-    full: (STATUS, TX_FULL.trailing_zeros()),
+    full: (STATUS, TX_FULL.trailing_zeros(), 1),
     data: FIFO,
     idle: (STATUS, TX_EMPTY.trailing_zeros(), 1),
 };

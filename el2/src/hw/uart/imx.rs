@@ -8,7 +8,7 @@ use super::port::{Early, Uart};
 pub const KIND: UartKind = UartKind::Imx;
 /// The registers for [`Early`]: UTS, UTXD and USR2.
 pub const EARLY: Early = Early {
-    full: (UTS, TXFULL.trailing_zeros()),
+    full: (UTS, TXFULL.trailing_zeros(), 1),
     data: UTXD,
     idle: (USR2, TXDC.trailing_zeros(), 1),
 };

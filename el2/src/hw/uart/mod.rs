@@ -10,15 +10,59 @@ use cadence as device;
 mod imx;
 #[cfg(feature = "uart-imx")]
 use imx as device;
-#[cfg(not(any(feature = "uart-cadence", feature = "uart-imx")))]
+#[cfg(feature = "uart-meson")]
+mod meson;
+#[cfg(feature = "uart-meson")]
+use meson as device;
+#[cfg(any(
+    feature = "uart-8250",
+    feature = "uart-8250-spread",
+    feature = "uart-8250-words"
+))]
+mod ns16550;
+#[cfg(any(
+    feature = "uart-8250",
+    feature = "uart-8250-spread",
+    feature = "uart-8250-words"
+))]
+use ns16550 as device;
+#[cfg(not(any(
+    feature = "uart-cadence",
+    feature = "uart-imx",
+    feature = "uart-meson",
+    feature = "uart-8250",
+    feature = "uart-8250-spread",
+    feature = "uart-8250-words"
+)))]
 mod pl011;
-#[cfg(not(any(feature = "uart-cadence", feature = "uart-imx")))]
+#[cfg(not(any(
+    feature = "uart-cadence",
+    feature = "uart-imx",
+    feature = "uart-meson",
+    feature = "uart-8250",
+    feature = "uart-8250-spread",
+    feature = "uart-8250-words"
+)))]
 use pl011 as device;
 
 mod port;
 
+use bulkhead_abi::plan::PAGE;
+
 pub use device::{EARLY, KIND};
 pub use port::Uart;
+
+/// Whether the interrupts of this UART are edges, as the trees of all boards with it say.
+pub const EDGE: bool = matches!(KIND, bulkhead_abi::plan::UartKind::Meson);
+
+/// The page of a UART at this address, and where in it the UART begins.
+pub const fn page_of(uart: u64) -> (u64, u64) {
+    if KIND.is_within_page() {
+        (uart & !(PAGE - 1), uart & (PAGE - 1))
+    } else {
+        (uart, 0)
+    }
+}
 
 /// The number of polls for room before a byte is dropped; only before guests run.
 const PATIENCE: u32 = 100_000;

@@ -8,7 +8,7 @@ use super::port::{Early, Uart};
 pub const KIND: UartKind = UartKind::Pl011;
 /// The registers for [`Early`]: UARTFR and UARTDR.
 pub const EARLY: Early = Early {
-    full: (FR, TXFF.trailing_zeros()),
+    full: (FR, TXFF.trailing_zeros(), 1),
     data: DR,
     idle: (FR, BUSY.trailing_zeros(), 0),
 };

@@ -6,8 +6,9 @@ use super::super::mmio::Registers;
 /// numbers of bits.
 #[derive(Debug)]
 pub struct Early {
-    /// The register and the bit that says that there is no room.
-    pub full: (u64, u32),
+    /// The register and the bit that says whether there is room for a byte, and the bit's value if
+    /// there is none.
+    pub full: (u64, u32, u32),
     /// The register to which bytes are written.
     pub data: u64,
     /// The register and the bit that says whether all bytes have been sent, and the bit's value

@@ -36,7 +36,7 @@ const DEBIAN: [(&str, &[&str], &[&str]); 3] = [
             "/soc/serial@7e201000  PL011 at 0xfe201000, INTID 153",
             "BCM2835 mini UART at 0xfe215040, INTID 125, the console",
         ],
-        &["console", "memory"],
+        &["memory"],
     ),
     (
         "freescale/imx8mp-evk",

@@ -14,8 +14,8 @@ use super::test_programs::{TestPrograms, build_test_programs};
 /// The programs of all unit tests of this run, built once, or why there are none.
 type Shared = Arc<OnceLock<Result<TestPrograms, Vec<String>>>>;
 
-/// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`.
-const BUILDS: [(&str, Build); 9] = [
+/// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`, and one for each kind of UART.
+const BUILDS: [(&str, Build); 13] = [
     ("code/gates", Build::virt(3)),
     ("code/gates-gicv2", Build::virt(2)),
     ("code/gates-static", of_profile(3, Profile::Static)),
@@ -40,6 +40,13 @@ const BUILDS: [(&str, Build); 9] = [
             profile: Profile::Shared,
         },
     ),
+    ("code/gates-meson", of_uart(2, UartKind::Meson)),
+    ("code/gates-8250", of_uart(2, UartKind::Ns16550)),
+    (
+        "code/gates-8250-spread",
+        of_uart(2, UartKind::Ns16550Spread),
+    ),
+    ("code/gates-8250-words", of_uart(3, UartKind::Ns16550Words)),
     (
         "code/gates-spin-table",
         Build {
@@ -55,6 +62,12 @@ const BUILDS: [(&str, Build); 9] = [
 const fn of_profile(gic: u32, profile: Profile) -> Build {
     let build = Build::virt(gic);
     Build { profile, ..build }
+}
+
+/// A build for a board with another UART.
+const fn of_uart(gic: u32, uart: UartKind) -> Build {
+    let build = Build::virt(gic);
+    Build { uart, ..build }
 }
 
 /// Crates whose logic runs on the host, and what their tests prove.

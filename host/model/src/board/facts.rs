@@ -84,6 +84,13 @@ fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
         .registers
         .first()
         .ok_or_else(|| unmapped("console", console))?;
+    let kind = uart_kind(console).unwrap_or(UartKind::Pl011);
+    if uart % PAGE != 0 && !kind.is_within_page() {
+        return Err(format!(
+            "its console {} has no page of its own",
+            console.path
+        ));
+    }
     let rtc = tree
         .entries
         .iter()
@@ -95,7 +102,7 @@ fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
         uart_size: uart_size
             .checked_next_multiple_of(PAGE)
             .ok_or("the registers of its console have no end")?,
-        uart_kind: uart_kind(console).map_or(0, |kind| kind as u32),
+        uart_kind: kind as u32,
         rtc: rtc.map_or(0, |&(base, _)| base),
         uart_intid: first_intid(console).ok_or("its console has no interrupt")?,
         vtimer_intid: timer_intid(2, "virtual")?,
@@ -302,8 +309,20 @@ fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
 /// Kind of a UART, if EL2 has a driver for it.
 pub fn uart_kind(entry: &Entry) -> Option<UartKind> {
     let is = |kind: &UartKind| kind.words().iter().any(|word| entry.is(word));
-    UartKind::ALL.into_iter().find(is)
+    let kind = UartKind::ALL.into_iter().find(is)?;
+    if kind != UartKind::Ns16550 {
+        return Some(kind);
+    }
+    // How registers of the 8250's family lie is a property, or goes without saying (Linux,
+    // Documentation/devicetree/bindings/serial).
+    let said = WORDS.iter().any(|word| entry.is(word));
+    let (shift, width) = if said { (2, 4) } else { (0, 1) };
+    let shift = entry.cell("reg-shift").unwrap_or(shift);
+    UartKind::of_8250(shift, entry.cell("reg-io-width").unwrap_or(width))
 }
+
+/// Words of `compatible` of the 8250's family whose registers are words without a property that says so.
+const WORDS: [&str; 2] = ["ti,am654-uart", "brcm,bcm2835-aux-uart"];
 
 /// Message that a part that EL2 needs has no registers in memory.
 fn unmapped(what: &str, entry: &Entry) -> String {

@@ -267,7 +267,14 @@ mod tests {
         let names: Vec<String> = all(&below).into_iter().map(|board| board.name).collect();
         assert_eq!(
             names,
-            ["imx8mp-evk", "qemu-virt", "raspi4b", "there", "zcu102"]
+            [
+                "imx8mp-evk",
+                "qemu-virt",
+                "raspi4b",
+                "raspi4b-mini",
+                "there",
+                "zcu102"
+            ]
         );
         assert_eq!(find("there", Path::new("/")), None);
     }

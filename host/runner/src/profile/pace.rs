@@ -144,7 +144,12 @@ fn data_registers(plan: &[u8]) -> [u64; 2] {
     let offsets = match kind {
         Some(UartKind::Cadence) => [0x30, 0x30],
         Some(UartKind::Imx) => [0x40, 0x00],
-        Some(UartKind::Pl011) | None => [0, 0],
+        // Meson: WFIFO and RFIFO.
+        Some(UartKind::Meson) => [0x00, 0x04],
+        Some(
+            UartKind::Pl011 | UartKind::Ns16550 | UartKind::Ns16550Spread | UartKind::Ns16550Words,
+        )
+        | None => [0, 0],
     };
     offsets.map(|offset| uart + offset)
 }
@@ -163,5 +168,9 @@ mod tests {
         assert_eq!(data_registers(&plan), [0x900_0030, 0x900_0030]);
         plan[board + offset_of!(Board, uart_kind)] = UartKind::Imx as u8;
         assert_eq!(data_registers(&plan), [0x900_0040, 0x900_0000]);
+        plan[board + offset_of!(Board, uart_kind)] = UartKind::Meson as u8;
+        assert_eq!(data_registers(&plan), [0x900_0000, 0x900_0004]);
+        plan[board + offset_of!(Board, uart_kind)] = UartKind::Ns16550Words as u8;
+        assert_eq!(data_registers(&plan), [0x900_0000, 0x900_0000]);
     }
 }
