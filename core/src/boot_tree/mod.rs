@@ -20,7 +20,7 @@ const NOP: u32 = 4;
 /// Depth of the deepest node that is read.
 const DEPTH: usize = 8;
 /// Maximum number of memory ranges, reserved ranges and CPUs that are kept.
-const KEPT: usize = 16;
+pub const KEPT: usize = 32;
 
 /// Values of `compatible` of a GICv2 with virtualization (Linux,
 /// Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml).
@@ -275,10 +275,13 @@ fn has(words: &[u8], wanted: &[u8]) -> bool {
     words.split(|byte| *byte == 0).any(|one| one == wanted)
 }
 
-/// INTID of the `n`th interrupt of a GIC's child, in three cells: type, number and flags.
+/// INTID of the `n`th interrupt of a GIC's child, in three cells: type, number and flags; or in four, the last of which
+/// is about CPUs. Of four or five interrupts, which a timer has, only four cells make a multiple of 16 bytes other
+/// than 48.
 #[inline(never)]
 fn intid(interrupts: &[u8], n: usize) -> Option<u32> {
-    let at = n.checked_mul(12)?;
+    let four = interrupts.len().is_multiple_of(16) && interrupts.len() != 48;
+    let at = n.checked_mul(if four { 16 } else { 12 })?;
     let (kind, number) = (word(interrupts, at)?, word(interrupts, at.checked_add(4)?)?);
     number.checked_add(if kind == 0 { 32 } else { 16 })
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bulkhead_abi::plan::{
-    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, MAGIC, Memory, NAME,
-    NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed, TABLES, Table,
-    VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS,
-    Vcpu, Vm,
+    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, LOAD_LIMIT, MAGIC,
+    Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed,
+    TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES,
+    VM_TIME_STOPS, Vcpu, Vm,
 };
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
@@ -80,13 +80,35 @@ pub(super) fn layout(
         .emulated
         .as_ref()
         .map_or(IMAGE_ALIGN, |emulated| emulated.image_offset);
-    let first = board.memory.first().map_or(0, |memory| memory.base) + offset;
+    let max_size = (next + page_pool).next_multiple_of(IMAGE_ALIGN);
     Layout {
-        base: first.next_multiple_of(IMAGE_ALIGN),
+        base: image_base(board, offset, max_size),
         plan_offset: el2,
         page_pool_offset: next,
-        max_size: (next + page_pool).next_multiple_of(IMAGE_ALIGN),
+        max_size,
     }
+}
+
+/// The lowest place for an image of `size` bytes: so far above the start of a range of memory, or above what the firmware
+/// keeps there. If there is none, the first that was tried.
+fn image_base(board: &Board, offset: u64, size: u64) -> u64 {
+    let starts = board.memory.iter().map(|memory| memory.base + offset);
+    let kept = board.reserved.iter();
+    let behind = kept.clone().map(|kept| kept.base.saturating_add(kept.size));
+    let aligned = |at: u64| at.checked_next_multiple_of(IMAGE_ALIGN);
+    let mut places: Vec<u64> = starts.chain(behind).filter_map(aligned).collect();
+    let first = places.first().copied().unwrap_or(IMAGE_ALIGN);
+    places.sort_unstable();
+    let fits = |&at: &u64| {
+        let Some(end) = at.checked_add(size) else {
+            return false;
+        };
+        let in_memory =
+            |memory: &Memory| memory.base + offset <= at && end <= memory.base + memory.size;
+        let free = |kept: &Memory| end <= kept.base || kept.base.saturating_add(kept.size) <= at;
+        end <= LOAD_LIMIT && board.memory.iter().any(in_memory) && board.reserved.iter().all(free)
+    };
+    places.into_iter().find(fits).unwrap_or(first)
 }
 
 /// Pages of the page pool.

@@ -7,14 +7,13 @@ use super::quiesce;
 use super::tree::{Entry, Tree};
 
 /// Properties that name other nodes, which the guest would not have.
-const REFERENCES: [&str; 10] = [
+const REFERENCES: [&str; 9] = [
     "dmas",
     "iommus",
     "power-domains",
     "resets",
     "phys",
     "pinctrl-0",
-    "interrupts-extended",
     "interrupt-map",
     "msi-parent",
     "memory-region",
@@ -148,6 +147,7 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passthrou
     let own = [
         "reg",
         "interrupts",
+        "interrupts-extended",
         "interrupt-parent",
         "clocks",
         "phandle",
@@ -205,22 +205,20 @@ fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
 
 /// Interrupts of a node, which must be SPIs of the GIC.
 fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassthroughIrq>, Refusal> {
-    let Some(cells) = entry.cells("interrupts") else {
+    if entry.bytes("interrupts").is_none() && entry.bytes("interrupts-extended").is_none() {
         return Ok(Vec::new());
-    };
-    let parent = entry
-        .interrupt_parent
-        .and_then(|phandle| tree.by_phandle(phandle));
-    if !parent.is_some_and(|parent| parent.is("arm,gic-v3") || is_gicv2(parent)) {
+    }
+    let gic = |parent: &Entry| parent.is("arm,gic-v3") || is_gicv2(parent);
+    let all = tree.interrupts(entry).unwrap_or_default();
+    if all.is_empty() || !all.iter().all(|(parent, _)| gic(parent)) {
         let why = "its interrupts do not go to the GIC".to_owned();
         return Err(Refusal {
             why,
             help: String::new(),
         });
     }
-    cells
-        .chunks(3)
-        .map(|irq| {
+    all.iter()
+        .map(|(_, irq)| {
             let number = intid(irq).filter(|number| (32..1020).contains(number));
             let flags = irq.get(2).copied().unwrap_or(0);
             number

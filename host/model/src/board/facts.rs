@@ -52,15 +52,41 @@ pub fn gic_version(dtb: Vec<u8>) -> u32 {
 
 /// Reads the properties of a board from its device tree, or gives the first one that is missing.
 pub fn facts(dtb: &[u8]) -> Result<Facts, String> {
+    facts_with(dtb, &[])
+}
+
+/// The same; the memory is `stated` if the tree tells of none, ascending.
+pub fn facts_with(dtb: &[u8], stated: &[Memory]) -> Result<Facts, String> {
     let fdt = Fdt::new(dtb).map_err(|why| why.to_string())?;
-    read(&Tree::new(fdt), fdt)
+    read(&Tree::new(fdt), fdt, stated)
+}
+
+/// Whether a tree tells of no memory, or leaves its size to the firmware.
+pub fn lacks_memory(dtb: &[u8]) -> bool {
+    Fdt::new(dtb).is_ok_and(|fdt| memory(&Tree::new(fdt)).is_ok_and(|found| found.is_empty()))
 }
 
 /// Reads the facts, or says which is missing.
-fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
-    let memory = memory(tree)?;
+fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
+    let mut memory = memory(tree)?;
+    if memory.is_empty() {
+        memory = stated.to_vec();
+    }
+    if memory.is_empty() {
+        return Err("it has no memory".to_owned());
+    }
     let reserved = reserved(tree, fdt);
     let cpus = cpus(tree)?;
+    let within = |one: &Memory, at: u64| one.base <= at && at - one.base < one.size;
+    if let Some(cpu) = cpus
+        .iter()
+        .find(|cpu| cpu.release != 0 && !memory.iter().any(|one| within(one, cpu.release)))
+    {
+        return Err(format!(
+            "a CPU waits for an address at {:#x}, where it has no memory",
+            cpu.release
+        ));
+    }
     let firmware = FirmwareTold::read(tree);
     if let Some(why) = firmware.out_of_reach().filter(|_| cpus[0].release == 0) {
         return Err(why);
@@ -70,20 +96,23 @@ fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
         .entries
         .iter()
         .find(|entry| entry.is("arm,armv8-timer"))
-        .and_then(|entry| entry.cells("interrupts"))
         .ok_or("it has no generic timer")?;
-    // Secure, EL1 physical, EL1 virtual, EL2 physical: three cells each.
+    // EL2 reads `interrupts` of its boot tree (`bulkhead_core::boot_tree`).
+    if timer.bytes("interrupts").is_none() {
+        return Err("its generic timer has no `interrupts`".to_owned());
+    }
+    // Secure, EL1 physical, EL1 virtual, EL2 physical.
     let timer_intid = |number: usize, name: &str| {
-        let cells = timer.chunks(3).nth(number);
-        cells
-            .and_then(intid)
-            .ok_or_else(|| format!("it has no {name} timer"))
+        intid_of(tree, timer, number).ok_or_else(|| format!("it has no {name} timer"))
     };
     let console = console(tree)?;
     let &(uart, uart_size) = console
         .registers
         .first()
         .ok_or_else(|| unmapped("console", console))?;
+    if console.bytes("interrupts").is_none() {
+        return Err("its console has no `interrupts`".to_owned());
+    }
     let kind = uart_kind(console).unwrap_or(UartKind::Pl011);
     if uart % PAGE != 0 && !kind.is_within_page() {
         return Err(format!(
@@ -104,7 +133,7 @@ fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
             .ok_or("the registers of its console have no end")?,
         uart_kind: kind as u32,
         rtc: rtc.map_or(0, |&(base, _)| base),
-        uart_intid: first_intid(console).ok_or("its console has no interrupt")?,
+        uart_intid: intid_of(tree, console, 0).ok_or("its console has no interrupt")?,
         vtimer_intid: timer_intid(2, "virtual")?,
         ptimer_intid: timer_intid(1, "physical")?,
         hyp_timer_intid: timer_intid(3, "hypervisor")?,
@@ -127,14 +156,18 @@ fn gic(tree: &Tree) -> Result<Parts, String> {
         .iter()
         .find(|entry| entry.is_enabled() && (entry.is("arm,gic-v3") || is_gicv2(entry)))
         .ok_or("it has neither a GICv2 nor a GICv3")?;
-    if gic.cell("#interrupt-cells").is_some_and(|cells| cells != 3) {
-        return Err("interrupts of its GIC do not have three cells".to_owned());
+    if gic
+        .cell("#interrupt-cells")
+        .is_some_and(|cells| cells != 3 && cells != 4)
+    {
+        return Err("interrupts of its GIC have neither three nor four cells".to_owned());
     }
     if gic.registers.is_empty() {
         return Err(unmapped("GIC", gic));
     }
     let mut parts = Parts::new_zeroed();
-    parts.maintenance_intid = first_intid(gic).ok_or("its GIC has no maintenance interrupt")?;
+    parts.maintenance_intid =
+        intid_of(tree, gic, 0).ok_or("its GIC has no maintenance interrupt")?;
     if is_gicv2(gic) {
         let [gicd, gicc, gich, gicv, ..] = gic.registers[..] else {
             return Err("its GICv2 has no virtualization".to_owned());
@@ -155,6 +188,10 @@ fn gic(tree: &Tree) -> Result<Parts, String> {
     let [gicd, gicr, ..] = gic.registers[..] else {
         return Err("its GIC has no registers".to_owned());
     };
+    // Two frames of 64 KiB for each CPU (IHI 0069H, 12.10).
+    if gicr.1 % (128 << 10) != 0 {
+        return Err("the redistributors of its GIC are no multiple of 128 KiB".to_owned());
+    }
     parts.gic_version = 3;
     (parts.gicd, parts.gicd_size) = gicd;
     (parts.gicr, parts.gicr_size) = gicr;
@@ -166,19 +203,33 @@ pub(super) fn is_gicv2(entry: &Entry) -> bool {
     GICV2.iter().any(|word| entry.is(word))
 }
 
-/// INTID of three cells of the GIC binding: kind, number, flags.
+/// INTID of cells of the GIC binding: kind, number, flags, and perhaps the CPUs that it is about.
 pub fn intid(cells: &[u32]) -> Option<u32> {
     match cells {
-        [0, number, _] => number.checked_add(32),
-        [1, number, _] => number.checked_add(16),
+        [0, number, _] | [0, number, _, _] => number.checked_add(32),
+        [1, number, _] | [1, number, _, _] => number.checked_add(16),
         _ => None,
     }
 }
 
-/// INTID of the first interrupt of a node.
-fn first_intid(entry: &Entry) -> Option<u32> {
-    intid(entry.cells("interrupts")?.get(..3)?)
+/// INTID of an interrupt of a node, by its number there, if it goes to a GIC.
+pub fn intid_of(tree: &Tree, entry: &Entry, number: usize) -> Option<u32> {
+    let all = tree.interrupts(entry)?;
+    let (controller, cells) = all.get(number)?;
+    let gic = |one: &Entry| one.is("arm,gic-v3") || is_gicv2(one);
+    let through = |one: &Entry| THROUGH.iter().any(|word| one.is(word));
+    // Of a tree without a GIC what is missing is the GIC, and not each interrupt.
+    let goes = gic(controller) || through(controller) || !tree.entries.iter().any(gic);
+    intid(cells).filter(|_| goes)
 }
+
+/// Controllers that pass interrupts on to the GIC under the same numbers: they wake a CPU that is switched off (Linux,
+/// Documentation/devicetree/bindings/interrupt-controller).
+const THROUGH: [&str; 3] = [
+    "fsl,imx8mq-gpc",
+    "nvidia,tegra210-ictlr",
+    "nvidia,tegra30-ictlr",
+];
 
 /// Whole pages of all memory nodes, ascending; ranges that touch become one.
 fn memory(tree: &Tree) -> Result<Vec<Memory>, String> {
@@ -207,11 +258,7 @@ fn memory(tree: &Tree) -> Result<Vec<Memory>, String> {
             _ => merged.push(range),
         }
     }
-    if merged.is_empty() {
-        Err("it has no memory".to_owned())
-    } else {
-        Ok(merged)
-    }
+    Ok(merged)
 }
 
 /// Memory that firmware keeps: /reserved-memory and the reservation block.

@@ -27,7 +27,9 @@ pub use tree::{Entry, Tree};
 
 pub use self::device::pass_entry;
 pub use self::facts::{Cpu, Facts, Parts};
-pub use self::facts::{GICV2, facts, gic_version, intid, uart_kind};
+pub use self::facts::{
+    GICV2, facts, facts_with, gic_version, intid, intid_of, lacks_memory, uart_kind,
+};
 pub use self::named::read as read_file;
 pub use self::open::open;
 
@@ -131,9 +133,20 @@ pub fn load(
             (path, None, (dtb, None))
         }
     };
+    let mut lacking = false;
     let facts = open(dtb)
         .map_err(|why| format!("it is {why}"))
-        .and_then(|dtb| Ok((facts(&dtb)?, dtb)));
+        .and_then(|dtb| {
+            lacking = lacks_memory(&dtb);
+            Ok((facts_with(&dtb, &spec.ram_ranges())?, dtb))
+        });
+    if let Some(ram) = spec.ram.first().filter(|_| !lacking && facts.is_ok()) {
+        findings.push(
+            Finding::new(Code::BoardMemory, "the board's memory is known")
+                .at(ram.span.clone(), "the device tree says that")
+                .help("leave `memory_ranges` out"),
+        );
+    }
     match facts {
         Ok((facts, dtb)) => Ok(Board {
             name: source.value.clone(),
@@ -149,6 +162,17 @@ pub fn load(
             console: facts.console,
             dtb,
         }),
+        Err(_) if lacking && spec.ram.is_empty() => {
+            findings.push(
+                Finding::new(
+                    Code::BoardMemory,
+                    "the board's device tree does not say how much memory there is",
+                )
+                .at(source.span.clone(), "the firmware fills it in")
+                .help("add memory_ranges = \"1GiB at 0x40000000\" to [board], with the size and the address that the board has, or give the tree that the firmware hands over (/sys/firmware/fdt)"),
+            );
+            Err(PlanError::Description)
+        }
         Err(why) => {
             findings.push(
                 Finding::new(
@@ -212,6 +236,7 @@ fn refuse_parameters(spec: &BoardSpec, findings: &mut Vec<Finding>) {
         spec.cpus.as_ref().map(|value| value.span.clone()),
         spec.memory.as_ref().map(|value| value.span.clone()),
         spec.gic.as_ref().map(|value| value.span.clone()),
+        // An imported board may need `memory_ranges`: that is looked at with its tree.
         spec.uarts.as_ref().map(|value| value.span.clone()),
     ];
     for span in spans.into_iter().flatten() {

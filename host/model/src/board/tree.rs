@@ -132,6 +132,31 @@ impl<'a> Tree<'a> {
         self.entries.iter().find(|entry| entry.path == target)
     }
 
+    /// Interrupts of a node, each as its controller and its cells: those of `interrupts-extended`, else those of
+    /// `interrupts`. None if it has none, or they cannot be told apart.
+    pub fn interrupts(&self, entry: &Entry) -> Option<Vec<(&Entry<'a>, Vec<u32>)>> {
+        let extended = entry.cells("interrupts-extended");
+        let each = extended.is_some();
+        let cells = extended.or_else(|| entry.cells("interrupts"))?;
+        let mut rest = cells.as_slice();
+        let mut all = Vec::new();
+        while !rest.is_empty() {
+            let phandle = if each {
+                let (phandle, behind) = rest.split_first()?;
+                rest = behind;
+                *phandle
+            } else {
+                entry.interrupt_parent?
+            };
+            let controller = self.by_phandle(phandle)?;
+            let count = controller.cell("#interrupt-cells").unwrap_or(3) as usize;
+            let (one, behind) = rest.split_at_checked(count).filter(|_| count != 0)?;
+            all.push((controller, one.to_vec()));
+            rest = behind;
+        }
+        Some(all)
+    }
+
     /// The node with a phandle.
     pub fn by_phandle(&self, phandle: u32) -> Option<&Entry<'a>> {
         self.entries

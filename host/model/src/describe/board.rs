@@ -1,11 +1,13 @@
 //! `[board]`: which board, and with what.
 
+use bulkhead_abi::plan::{Memory, PAGE};
 use toml::de::DeTable;
 
 use super::code::Code;
 use super::finding::{Finding, Span};
 use super::keys::BOARD;
 use super::reader::{Placed, Reader};
+use super::size::{parse_address, parse_size};
 
 /// Source of the board's device tree.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct BoardSpec {
     pub cpus: Option<Placed<u32>>,
     /// Bytes of memory of an emulated board.
     pub memory: Option<Placed<u64>>,
+    /// Ranges of memory of a board whose device tree does not tell of any, as they stand there.
+    pub ram: Vec<Placed<String>>,
     /// GIC version of an emulated board.
     pub gic: Option<Placed<u32>>,
     /// Firmware of an emulated board.
@@ -36,6 +40,13 @@ pub struct BoardSpec {
 }
 
 impl BoardSpec {
+    /// [`Self::ram`]; what is no range is reported already.
+    pub fn ram_ranges(&self) -> Vec<Memory> {
+        { self.ram.iter() }
+            .filter_map(|text| range(&text.value).ok())
+            .collect()
+    }
+
     /// Place at which the description names the board.
     pub fn place(&self) -> Span {
         match &self.source {
@@ -68,6 +79,43 @@ impl BoardSpec {
     }
 }
 
+/// Reads `1GiB at 0x40000000`.
+fn range(text: &str) -> Result<Memory, String> {
+    let (size, base) = text.split_once(" at ").ok_or("it is no SIZE at ADDRESS")?;
+    let (size, base) = (parse_size(size)?, parse_address(base)?);
+    if size % PAGE != 0 || base % PAGE != 0 {
+        return Err("memory comes in pages of 4 KiB".to_owned());
+    }
+    base.checked_add(size)
+        .map(|_| Memory { base, size })
+        .ok_or_else(|| "its end is beyond all addresses".to_owned())
+}
+
+/// Reports ranges that are none, or that do not ascend.
+fn check_ram(ram: &[Placed<String>], reader: &mut Reader) {
+    let mut end = 0;
+    for text in ram {
+        let why = match range(&text.value) {
+            Ok(range) if range.base < end => Err("the one before does not end below it".to_owned()),
+            Ok(range) => {
+                end = range.base.saturating_add(range.size);
+                Ok(())
+            }
+            Err(why) => Err(why),
+        };
+        if let Err(why) = why {
+            reader.report(
+                Finding::new(
+                    Code::BoardMemory,
+                    format!("`{}` is no range of memory", text.value),
+                )
+                .at(text.span.clone(), why)
+                .help("such as \"1GiB at 0x40000000\""),
+            );
+        }
+    }
+}
+
 /// Reads `[board]`, which stands at `place`.
 pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) -> Option<BoardSpec> {
     let mut reader = Reader::new(table, "the board", BOARD, findings);
@@ -78,6 +126,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         cpu: None,
         cpus: None,
         memory: None,
+        ram: Vec::new(),
         gic: None,
         firmware: None,
         uarts: None,
@@ -120,6 +169,10 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
     let cpu = reader.read(const { BOARD.text("cpu") });
     let cpus = reader.read(const { BOARD.number("cpus") });
     let memory = reader.read(const { BOARD.quantity("memory") });
+    let ram = reader
+        .read(const { BOARD.text_or_texts("memory_ranges") })
+        .unwrap_or_default();
+    check_ram(&ram, &mut reader);
     let gic = reader.read(const { BOARD.number("gic") });
     let firmware = reader.read(const { BOARD.text("firmware") });
     let uarts = reader.read(const { BOARD.number("uarts") });
@@ -128,6 +181,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         cpu,
         cpus,
         memory,
+        ram,
         gic,
         firmware,
         uarts,

@@ -29,6 +29,7 @@ pub enum Code {
     BoardBoth,
     BoardDtb,
     BoardFirmware,
+    BoardMemory,
     BoardMissing,
     BoardParameter,
     BoardUnfit,
@@ -165,10 +166,11 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 135] = [
+    pub const ALL: [Self; 136] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
+        Self::BoardMemory,
         Self::BoardMissing,
         Self::BoardParameter,
         Self::BoardUnfit,
@@ -309,6 +311,7 @@ impl Code {
             Self::BoardBoth => "bulkhead::board::both",
             Self::BoardDtb => "bulkhead::board::dtb",
             Self::BoardFirmware => "bulkhead::board::firmware",
+            Self::BoardMemory => "bulkhead::board::memory",
             Self::BoardMissing => "bulkhead::board::missing",
             Self::BoardParameter => "bulkhead::board::parameter",
             Self::BoardUnfit => "bulkhead::board::unfit",

@@ -150,13 +150,14 @@ pub const SYSTEM: &Table = &Table {
 pub const BOARD: &Table = &Table {
     name: "board",
     heading: "`[board]`",
-    about: "What the system runs on. An imported board and one by its tree have no keys but that one and `firmware`.",
+    about: "What the system runs on. An imported board and one by its tree have no keys but that one, `firmware` and `memory_ranges`.",
     keys: &[
         key("name", Kind::Text, "\"qemu-virt\"", "A board of boards/, such as qemu-virt."),
         key("dtb", Kind::Text, "\"board.dtb\"", "A device tree that says what the board is: a path from the folder of this file."),
         key("cpu", Kind::Text, "\"cortex-a76\"", "CPU type of an emulated board."),
         key("cpus", Kind::Number(1, u32::MAX), "1", "CPUs of an emulated board."),
         plain("memory", Kind::Quantity(&SIZE), "Memory of an emulated board, in whole MiB."),
+        key("memory_ranges", Kind::TextOrTexts, "\"1GiB at 0x40000000\"", "Memory of a board whose device tree does not say how much there is: size and address, or several, ascending."),
         key("gic", Kind::Number(0, u32::MAX), "3", "GIC version of an emulated board."),
         key("firmware", Kind::Text, "\"none\"", "What runs at EL3, whose Group 0 is. none: nothing, one Security state. el3: firmware of which no more is known than PSCI. tf-a, tf-a-no-sdei: firmware with events (SDEI) or without; on an emulated board, Trusted Firmware. Default: none for an emulated board; else what its board.toml says, or what its device tree tells, or el3."),
         key("uarts", Kind::Number(0, u32::MAX), "1", "PL011s of an emulated board; the first carries the consoles."),

@@ -3,6 +3,8 @@
 use super::cpus::Cpu;
 use super::facts::{Obstacle, Survey};
 use super::parts::{Gic, Timers};
+use bulkhead_core::boot_tree::KEPT as MOST_RANGES;
+
 use crate::board::{self, Tree};
 
 /// Advice to import the tree as firmware leaves it.
@@ -146,11 +148,11 @@ fn controller(controllers: &[Gic], all: &mut Vec<Obstacle>) {
         );
         return;
     };
-    if gic.cells.is_some_and(|cells| cells != 3) {
+    if gic.cells.is_some_and(|cells| cells != 3 && cells != 4) {
         let cells = gic.cells.unwrap_or_default();
         add(
             format!("interrupts of {path} have {cells} cells"),
-            "EL2 reads three of each",
+            "EL2 reads three or four of each",
             unwritten("reader"),
         );
     }
@@ -289,12 +291,15 @@ fn memory(survey: &Survey, all: &mut Vec<Obstacle>) {
         } else {
             "the tree leaves the size of the memory to the firmware"
         };
-        add(what, "VMs are placed when the plan is made", AS_LEFT);
+        let help = format!(
+            "say what there is in [board] of the description, such as memory_ranges = \"1GiB at 0x40000000\"; or {AS_LEFT}"
+        );
+        add(what, "VMs are placed when the plan is made", &help);
     }
-    if survey.reserved.len() > 16 {
+    if survey.reserved.len() > MOST_RANGES {
         add(
-            "firmware keeps more than 16 ranges of memory",
-            "EL2 reads 16, and must not miss one",
+            &format!("firmware keeps more than {MOST_RANGES} ranges of memory"),
+            "EL2 reads so many, and must not miss one",
             "join ranges that touch, or leave those out that nobody uses",
         );
     }

@@ -3,7 +3,7 @@
 use dtoolkit::fdt::Fdt;
 use serde::Serialize;
 
-use crate::board::{Entry, GICV2, Tree, intid, uart_kind};
+use crate::board::{Entry, GICV2, Tree, intid_of, uart_kind};
 
 /// A range of physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -126,10 +126,6 @@ fn ranges(entry: &Entry) -> Vec<Range> {
     entry.registers.iter().map(Range::of).collect()
 }
 
-fn first_intid(entry: &Entry) -> Option<u32> {
-    intid(entry.cells("interrupts")?.get(..3)?)
-}
-
 /// Memory nodes, ascending.
 pub(super) fn memory(tree: &Tree) -> Vec<Range> {
     let is_memory = |entry: &&Entry| {
@@ -198,7 +194,7 @@ pub(super) fn controllers(tree: &Tree) -> Vec<Gic> {
                 compatible: entry.compatible(),
                 version: version(entry),
                 frames: ranges(entry),
-                maintenance_intid: first_intid(entry),
+                maintenance_intid: intid_of(tree, entry, 0),
                 cells: entry.cell("#interrupt-cells"),
                 redistributor_regions: entry.cell("#redistributor-regions").unwrap_or(1),
                 its: its.map(|child| child.path.clone()).collect(),
@@ -213,8 +209,7 @@ pub(super) fn controllers(tree: &Tree) -> Vec<Gic> {
 pub(super) fn timers(tree: &Tree) -> Option<Timers> {
     let find = |word: &str| tree.entries.iter().find(|entry| entry.is(word));
     let entry = find("arm,armv8-timer").or_else(|| find("arm,armv7-timer"))?;
-    let cells = entry.cells("interrupts").unwrap_or_default();
-    let number = |at: usize| cells.chunks(3).nth(at).and_then(intid);
+    let number = |at: usize| intid_of(tree, entry, at);
     Some(Timers {
         path: entry.path.clone(),
         secure: number(0),
@@ -247,7 +242,7 @@ pub(super) fn uarts(tree: &Tree) -> Vec<Uart> {
                 |(_, name)| (*name).to_owned(),
             ),
             registers: ranges(entry),
-            intid: first_intid(entry),
+            intid: intid_of(tree, entry, 0),
             enabled: entry.is_enabled(),
             console: is_console,
             driver: uart_kind(entry).is_some(),
