@@ -92,7 +92,17 @@ pub fn tests() -> Vec<Test> {
         let folder = fetch::device_trees().map_err(|why| vec![why.to_string()])?;
         all_of(&folder)
     });
+    let page: Job = Box::new(|context| {
+        let folder = fetch::device_trees().map_err(|why| vec![why.to_string()])?;
+        super::debian::page(&context.root, &context.logs, &folder)
+    });
     vec![
+        Test::parallel(
+            "boards/debian-page",
+            "For each arm64 device tree of Debian's kernel two VMs are planned, or what stops that is what the page about them says.",
+            page,
+        )
+        .on_request("it unpacks and plans for all of Debian's device trees"),
         Test::parallel(
             "boards/virt",
             "What `board` lists of QEMU's virt is what it has, with either GIC and with an SMMU.",

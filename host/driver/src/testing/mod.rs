@@ -10,6 +10,7 @@ mod cargo;
 mod catalogue;
 mod code;
 mod cpus;
+mod debian;
 mod description;
 mod docs;
 mod end_to_end;
