@@ -503,3 +503,18 @@ fn a_cpu_waits_for_its_address_where_its_method_says_so() {
     let cpus = [(0, 0x1_0000_00d8), (1, 0), (2, 0), (3, 0), (9, 0), (9, 0)];
     assert_eq!(tree.found(0, 0).cpus, cpus);
 }
+
+#[test]
+fn interrupts_of_a_timer_have_three_cells_or_four() {
+    for (cells, interrupts) in [(3, 4), (3, 5), (4, 4), (4, 5)] {
+        let one = |n: u32| [1, 10 + n, 4, 0].into_iter().take(cells);
+        let all: Vec<u8> = (0..interrupts)
+            .flat_map(one)
+            .flat_map(u32::to_be_bytes)
+            .collect();
+        for n in 0..interrupts {
+            let found = super::intid(&all, n as usize);
+            assert_eq!(found, Some(26 + n), "{cells} cells, {interrupts}");
+        }
+    }
+}
