@@ -13,7 +13,7 @@ fn program(path: &Path) {
 }
 
 /// What the tool is made of: nothing of it is newer than the tool.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "Cargo.toml",
     "Cargo.lock",
     "abi",
@@ -24,6 +24,7 @@ const SOURCES: [&str; 10] = [
     "lab",
     "service",
     "guests/linux",
+    "guests/rootfs",
 ];
 
 /// Output of the script in a checkout with all that it would build.

@@ -21,11 +21,13 @@ pub enum DebianPayload {
     IoTools,
     /// Debian's U-Boot for QEMU's `virt`: loads the image as boards do, and runs as a guest.
     UBoot,
+    /// A root file system of Debian's packages for a guest's disk: ext4, with systemd.
+    Rootfs,
 }
 
 impl DebianPayload {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kernel,
         Self::KernelRt,
         Self::Kernel612,
@@ -34,6 +36,7 @@ impl DebianPayload {
         Self::ModulesRt,
         Self::IoTools,
         Self::UBoot,
+        Self::Rootfs,
     ];
     /// Payloads that the example systems need.
     pub const USUAL: [Self; 4] = [
@@ -54,6 +57,7 @@ impl DebianPayload {
             Self::ModulesRt => "modules-rt",
             Self::IoTools => "io-tools",
             Self::UBoot => "u-boot",
+            Self::Rootfs => "rootfs",
         }
     }
 

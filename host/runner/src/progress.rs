@@ -46,6 +46,16 @@ impl Step {
         }
     }
 
+    /// Shows that so many of so many are done, and the name of the last one; where no line moves, once in each quarter.
+    pub fn count(&self, done: usize, of: usize, what: impl Display) {
+        let percent = |done: usize| (done * 100).checked_div(of).unwrap_or(100);
+        self.percent(percent(done) as u64);
+        self.now(format_args!("{what}, {done} of {of}"));
+        if self.bar.is_none() && percent(done) / 25 > percent(done.saturating_sub(1)) / 25 {
+            eprintln!("  {done} of {of}");
+        }
+    }
+
     /// Ends the work with one line that stays.
     pub fn done(self, what: impl Display) {
         if let Some(bar) = &self.bar {

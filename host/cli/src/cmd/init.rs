@@ -27,8 +27,8 @@ const GUEST: &str = "guest:hello";
   bulkhead init mine.toml --guest linux:debian --guest control=guest:hello
   bulkhead init mine/ --board zcu102 --guest rtos.elf --guest linux:Image,root.cpio
 
-A guest is [NAME=]KIND:WHAT with linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS] or
-guest:NAME, a program of Bulkhead's own; or [NAME=]FILE if the file is an ELF program or a kernel.
+A guest is [NAME=]KIND:WHAT with linux:debian, debian:rootfs (Debian with systemd, on a root disk),
+linux:IMAGE[,INITRD], program:FILE[@ADDRESS] or guest:NAME, a program of Bulkhead's own; or [NAME=]FILE if the file is an ELF program or a kernel.
 +hard-realtime behind it is its class; +hard-realtime=pmr says that it masks interrupts by its priority
 mask, as FreeRTOS ports do, =daif that it does not. Nothing said is asked, or =pmr, in which both work.
 What no flag says is asked on a terminal; without one, the defaults are qemu-virt and guest:hello.

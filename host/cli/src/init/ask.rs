@@ -13,6 +13,7 @@ const GUESTS: &str = "\
 A guest is one of
   FILE                     a program or a kernel of yours that says what it is: an ELF file, an Image
   linux:debian             Debian's Linux, with a shell
+  debian:rootfs            a whole Debian with systemd, on a root disk
   linux:IMAGE[,INITRD]     a Linux of yours
   program:FILE[@ADDRESS]   a program of yours: an ELF file, or raw bytes and where they go
   guest:NAME               a program of Bulkhead's own, such as guest:hello

@@ -25,6 +25,8 @@ enum Runs {
         kernel: String,
         initrd: Option<String>,
     },
+    /// Debian with systemd, on a root disk.
+    Rootfs,
     /// A program, with the address of raw bytes.
     Program { image: String, load: Option<u64> },
 }
@@ -71,7 +73,7 @@ pub struct Guest {
 }
 
 /// Kinds of guests, for messages.
-pub const KINDS: &str = "linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS], guest:NAME, or a file that is an ELF program or a kernel; with +hard-realtime behind it for that class";
+pub const KINDS: &str = "linux:debian, debian:rootfs, linux:IMAGE[,INITRD], program:FILE[@ADDRESS], guest:NAME, or a file that is an ELF program or a kernel; with +hard-realtime behind it for that class";
 
 impl Guest {
     /// Reads one `[NAME=]KIND:WHAT[+hard-realtime[=pmr|=daif]]`; `taken` are the names of those before it, `place` is said where files are looked
@@ -125,6 +127,7 @@ impl Guest {
             },
         };
         let (runs, memory, called) = match kind {
+            "linux" if what == "debian:rootfs" => (Runs::Rootfs, 512 * MIB, "debian".to_owned()),
             "linux" => {
                 let (kernel, initrd) = match what.split_once(',') {
                     _ if what == "debian" => ("debian:kernel", Some("debian:initramfs")),
@@ -211,6 +214,14 @@ impl Guest {
         self.memory
     }
 
+    /// Bytes of the board's memory that its root disk takes: the image in what boots and in the VM that serves it, and the changes.
+    pub fn disk(&self) -> u64 {
+        match self.runs {
+            Runs::Rootfs => 3 * 256 * MIB,
+            Runs::Linux { .. } | Runs::Program { .. } => 0,
+        }
+    }
+
     /// Writes its class, and for hard real time the mode in which its critical sections are closed. On a GICv2 there is
     /// one mode, in which they always are.
     fn write_class(&self, gic: u32, out: &mut String) -> std::fmt::Result {
@@ -256,6 +267,15 @@ impl Guest {
                 }
                 writeln!(out, "cmdline = \"console=ttyAMA0\"")?;
             }
+            Runs::Rootfs => {
+                writeln!(out, "kernel = \"debian:kernel\"")?;
+                writeln!(out, "initrd = \"debian:initramfs\"")?;
+                writeln!(
+                    out,
+                    "cmdline = \"console=ttyAMA0 root=/dev/vda systemd.hostname={}\"",
+                    self.name
+                )?;
+            }
             Runs::Program { image, load } => {
                 writeln!(out, "image = {}", quoted(image))?;
                 if let Some(load) = load {
@@ -276,10 +296,17 @@ impl Guest {
             out,
             "# devices = [\"/PATH\"]     # of the board: `bulkhead board show` lists them"
         )?;
-        writeln!(
-            out,
-            "# disks = [{{ name = \"data\", size = \"64MiB\" }}]    # or image = \"FILE\""
-        )?;
+        if self.runs == Runs::Rootfs {
+            writeln!(
+                out,
+                "disks = [{{ name = \"root\", image = \"debian:rootfs\", copy_on_write = true }}]"
+            )?;
+        } else {
+            writeln!(
+                out,
+                "# disks = [{{ name = \"data\", size = \"64MiB\" }}]    # or image = \"FILE\""
+            )?;
+        }
         writeln!(
             out,
             "# networks = [{{ name = \"lan\" }}]    # see [network.lan] below"

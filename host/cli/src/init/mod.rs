@@ -68,7 +68,10 @@ fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::f
     )?;
     match &board.kind {
         BoardKind::Emulated(name) => {
-            let needed: u64 = guests.iter().map(Guest::memory).sum();
+            let needed: u64 = guests
+                .iter()
+                .map(|guest| guest.memory() + guest.disk())
+                .sum();
             let memory = (needed + 128 * MIB).next_multiple_of(1024 * MIB);
             writeln!(out, "name = {}", quoted(name))?;
             let cpus = guests.len().max(console_cpu(guests) + 1);

@@ -119,6 +119,15 @@ fn a_guest_may_be_named_as_in_a_description_or_by_a_file_that_says_what_it_is() 
         linux.contains("[vm.gw]") && linux.contains("initrd = \"debian:initramfs\""),
         "{linux}"
     );
+    let rootfs = written("debian:rootfs");
+    assert!(
+        rootfs.contains("[vm.debian]")
+            && rootfs.contains("root=/dev/vda systemd.hostname=debian")
+            && rootfs.contains(
+                "\ndisks = [{ name = \"root\", image = \"debian:rootfs\", copy_on_write = true }]\n"
+            ),
+        "{rootfs}"
+    );
     assert!(
         written("a=tests/fixtures/kernel.img").contains("kernel = \"tests/fixtures/kernel.img\"")
     );

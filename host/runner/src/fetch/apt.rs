@@ -1,6 +1,7 @@
 //! Packages for arm64 through apt with a state of its own: the system's sources, lists and status
 //! are neither read for packages nor written. apt verifies the signatures of what it downloads.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use bulkhead_model::failure::Failure;
 
-use super::archive::{Archive, Suite};
+use super::archive::{Archive, Suite, missing};
 use super::deb::Package;
 use crate::command::run;
 use crate::progress::Step;
@@ -20,6 +21,8 @@ const SUITE: &str = "bookworm";
 const MIRROR: &str = "BULKHEAD_MIRROR";
 /// Debian's keys, as its package `debian-archive-keyring` installs them, on Ubuntu too.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Names of packages that are said one by one.
+const MANY: usize = 12;
 /// Advice to the user when apt fails.
 const ADVICE: &str = "see that the network reaches a Debian mirror (apt's proxy settings are used), \
                       or give a folder of .deb files with `bulkhead fetch --from DIR`";
@@ -169,13 +172,39 @@ impl Archive for Apt {
         Ok(Package::parse(&String::from_utf8_lossy(&output.stdout)))
     }
 
+    fn closure(&mut self, names: &[&str]) -> Result<Vec<Package>, Failure> {
+        self.update()?;
+        let failed = || "apt cannot find out which packages belong together";
+        let mut simulate = self.tool("apt-get");
+        simulate.args(["-q", "--no-install-recommends", "--simulate", "install"]);
+        let installs = installs(&run(simulate.args(names), failed, ADVICE)?);
+        let mut show = self.tool("apt-cache");
+        show.arg("show").args(&installs);
+        let stanzas = run(&mut show, failed, ADVICE)?;
+        let known: BTreeMap<String, Package> = stanzas
+            .split("\n\n")
+            .filter_map(Package::parse)
+            .map(|package| (format!("{}={}", package.name, package.version), package))
+            .collect();
+        let package = |install: String| {
+            known
+                .get(&install)
+                .cloned()
+                .ok_or_else(|| missing(&install))
+        };
+        installs.into_iter().map(package).collect()
+    }
+
     fn get(&mut self, packages: &[Package]) -> Result<Vec<PathBuf>, Failure> {
         let archives = self.folder.join("archives");
         let file = |package: &Package| archives.join(format!("{}.deb", package.stem()));
         let missing: Vec<_> = packages.iter().filter(|p| !file(p).is_file()).collect();
         if !missing.is_empty() {
             let names: Vec<_> = missing.iter().map(|p| p.name.as_str()).collect();
-            let step = Step::start(format!("downloading {}", names.join(" ")));
+            let step = match names.len() {
+                0..=MANY => Step::start(format!("downloading {}", names.join(" "))),
+                many => Step::start(format!("downloading {many} packages")),
+            };
             // apt verifies each file before it appears; a folder of its own keeps an interrupted run out of the archive.
             let partial = temp_files::folder_in(&self.folder).map_err(|e| {
                 Failure::environment("cannot make a folder for downloads", e, ADVICE)
@@ -193,6 +222,22 @@ impl Archive for Apt {
         }
         Ok(packages.iter().map(file).collect())
     }
+}
+
+/// `NAME=VERSION` of what apt would install, in its order of unpacking, from lines such as
+/// `Inst libc6 (2.36-9 Debian:12.1/stable [arm64])`.
+fn installs(simulated: &str) -> Vec<String> {
+    let lines = simulated.lines();
+    lines
+        .filter_map(|line| {
+            let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
+            let (_, rest) = rest.split_once('(')?;
+            let version = rest.split([' ', ')']).next()?;
+            // A package of an architecture that is not the first one has it behind its name.
+            let name = name.split(':').next()?;
+            Some(format!("{name}={version}"))
+        })
+        .collect()
 }
 
 /// Runs a download, showing the percentages that apt writes on its status channel.
@@ -282,6 +327,24 @@ mod tests {
         assert_eq!(
             choose_mirror("'http://a/ubuntu/dists/noble/InRelease' a 0\n", SUITE),
             None
+        );
+    }
+
+    #[test]
+    fn the_order_of_unpacking_is_read_with_its_versions() {
+        let said = "Reading package lists...\n\
+                    The following NEW packages will be installed:\n  dmsetup libc6\n\
+                    Inst libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [arm64]) []\n\
+                    Inst dmsetup (2:1.02.185-2 Debian:12.15/oldstable [arm64])\n\
+                    Inst tzdata [2024a] (2026b-0+deb12u1 Debian:12.15/oldstable, Debian:x [all])\n\
+                    Conf libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [arm64])\n";
+        assert_eq!(
+            installs(said),
+            [
+                "libc6=2.36-9+deb12u14",
+                "dmsetup=2:1.02.185-2",
+                "tzdata=2026b-0+deb12u1"
+            ]
         );
     }
 }

@@ -90,7 +90,7 @@ impl Cache {
 
     /// The packages chosen for a payload; none if none were, or if one of them is gone.
     pub fn chosen(&self, payload: DebianPayload) -> Result<Option<Vec<Unpacked>>, Failure> {
-        let Some(packages) = self.read()?.0.remove(payload.name()) else {
+        let Some(packages) = self.packages(payload)? else {
             return Ok(None);
         };
         let unpacked = packages.into_iter().map(|package| {
@@ -100,13 +100,21 @@ impl Cache {
         Ok(unpacked.collect())
     }
 
+    /// The packages chosen for a payload, unpacked one by one or not; none if none were.
+    pub fn packages(&self, payload: DebianPayload) -> Result<Option<Vec<Package>>, Failure> {
+        Ok(self.read()?.0.remove(payload.name()))
+    }
+
     /// Writes the choice for a payload down.
     pub fn choose(&self, payload: DebianPayload, packages: &[Unpacked]) -> Result<(), Failure> {
-        let mut chosen = self.read()?;
         let packages = packages.iter().map(|unpacked| unpacked.package.clone());
-        chosen
-            .0
-            .insert(payload.name().to_owned(), packages.collect());
+        self.note(payload, packages.collect())
+    }
+
+    /// Writes down the choice for a payload whose packages are not unpacked one by one.
+    pub fn note(&self, payload: DebianPayload, packages: Vec<Package>) -> Result<(), Failure> {
+        let mut chosen = self.read()?;
+        chosen.0.insert(payload.name().to_owned(), packages);
         let text = serde_json::to_string_pretty(&chosen)
             .map_err(|e| Failure::environment("cannot write the choice of packages", e, ""))?;
         self.write(Path::new("chosen.json"), text.as_bytes())?;

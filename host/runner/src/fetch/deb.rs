@@ -95,32 +95,8 @@ pub fn unpack(deb: &Path, patterns: &[&str], target: &Path) -> Result<(), Failur
     fs::create_dir_all(parent).map_err(|e| failed(&e))?;
     let partial = temp_files::folder_in(parent).map_err(|e| failed(&e))?;
 
-    let mut reader = Command::new("dpkg-deb")
-        .arg("--fsys-tarfile")
-        .arg(deb)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| failed(&format!("dpkg-deb: {e}")))?;
-    let pipe = reader.stdout.take().map_or_else(Stdio::null, Stdio::from);
-    let written = Command::new("tar")
-        .args([
-            "--extract",
-            "--file=-",
-            "--no-same-owner",
-            "--wildcards",
-            "--directory",
-        ])
-        .arg(partial.value.path())
-        .args(patterns)
-        .stdin(pipe)
-        .output()
-        .map_err(|e| failed(&format!("tar: {e}")));
-    let read = reader.wait().map_err(|e| failed(&e))?;
-    let written = written?;
-    if !written.status.success() || !read.success() {
-        return Err(failed(&String::from_utf8_lossy(&written.stderr)));
-    }
+    let options = ["--no-same-owner", "--wildcards"];
+    extract(deb, &options, patterns, partial.value.path()).map_err(|e| failed(&e))?;
     match fs::rename(partial.value.path(), target) {
         Ok(()) => {
             // It has moved: there is nothing left to delete.
@@ -130,6 +106,39 @@ pub fn unpack(deb: &Path, patterns: &[&str], target: &Path) -> Result<(), Failur
         Err(_) if target.is_dir() => Ok(()),
         Err(e) => Err(failed(&e)),
     }
+}
+
+/// Has tar extract the files of `deb` into a folder; gives what it says. The error is why it did not.
+pub(super) fn extract(
+    deb: &Path,
+    options: &[&str],
+    patterns: &[&str],
+    target: &Path,
+) -> Result<String, String> {
+    let mut reader = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(deb)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| format!("dpkg-deb: {e}"))?;
+    let pipe = reader.stdout.take().map_or_else(Stdio::null, Stdio::from);
+    let written = Command::new("tar")
+        .args(["--extract", "--file=-"])
+        .args(options)
+        .arg("--directory")
+        .arg(target)
+        .args(patterns)
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(pipe)
+        .output()
+        .map_err(|e| format!("tar: {e}"));
+    let read = reader.wait().map_err(|e| e.to_string())?;
+    let written = written?;
+    if !written.status.success() || !read.success() {
+        return Err(String::from_utf8_lossy(&written.stderr).into_owned());
+    }
+    Ok(String::from_utf8_lossy(&written.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ const SCRIPTS: [(&str, &[u8]); 14] = [
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 23] = [
+const NEEDED: [&str; 25] = [
     "sh",
     "mount",
     "devmem",
@@ -98,6 +98,8 @@ const NEEDED: [&str; 23] = [
     "dd",
     "sha256sum",
     "timeout",
+    "switch_root",
+    "chroot",
 ];
 
 /// Makes the initramfs from unpacked packages, unless the cache has it; gives its path.

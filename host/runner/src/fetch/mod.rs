@@ -12,6 +12,7 @@ pub mod firmware;
 pub mod folder;
 pub mod initramfs;
 pub mod modules;
+mod rootfs;
 mod trees;
 
 use std::path::PathBuf;
@@ -47,7 +48,8 @@ impl Kernel {
             DebianPayload::Initramfs
             | DebianPayload::ModulesRt
             | DebianPayload::IoTools
-            | DebianPayload::UBoot => return None,
+            | DebianPayload::UBoot
+            | DebianPayload::Rootfs => return None,
         };
         Some(Self {
             meta,
@@ -89,6 +91,9 @@ pub fn payload(payload: DebianPayload) -> Result<PathBuf, Failure> {
 
 /// The file of a payload whose packages are chosen and unpacked; none if they are not.
 pub fn cached(cache: &Cache, payload: DebianPayload) -> Result<Option<PathBuf>, Failure> {
+    if payload == DebianPayload::Rootfs {
+        return rootfs::cached(cache);
+    }
     let kernel = match kernel_of(payload) {
         Some(kernel) => kernel_with_modules(cache, kernel)?,
         None => Some(Vec::new()),
@@ -141,6 +146,17 @@ pub fn choose(
     payload: DebianPayload,
     archive: &mut dyn Archive,
 ) -> Result<(), Failure> {
+    if payload == DebianPayload::Rootfs {
+        // It is made with both, and has the kernel's modules.
+        for part in [DebianPayload::Kernel, DebianPayload::Initramfs] {
+            if cached(cache, part)?.is_none() {
+                choose(cache, part, archive)?;
+            }
+        }
+        let kernel = made(cache, DebianPayload::Kernel)?;
+        let initramfs = made(cache, DebianPayload::Initramfs)?;
+        return rootfs::choose(cache, archive, (&kernel, &initramfs));
+    }
     // The modules belong to the kernel.
     if let Some(kernel) = kernel_of(payload)
         && kernel_with_modules(cache, kernel)?.is_none()

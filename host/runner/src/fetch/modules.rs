@@ -11,9 +11,9 @@ use bulkhead_model::failure::Failure;
 use bulkhead_planner::cpio::{Entry, Tree};
 
 /// Names of the modules in the initramfs, dependencies included: virtio devices, so that the same
-/// initramfs serves on plain QEMU, block and network devices made of memory, the watchdog, and keys, by which a
-/// doorbell is heard.
-pub const WANTED: [&str; 12] = [
+/// initramfs serves on plain QEMU, block and network devices made of memory, the watchdog, keys, by which a doorbell is
+/// heard, and ext4 for a root file system on a disk.
+pub const WANTED: [&str; 17] = [
     "virtio_mmio",
     "virtio_blk",
     "virtio_console",
@@ -26,6 +26,11 @@ pub const WANTED: [&str; 12] = [
     "sbsa_gwdt",
     "gpio_keys",
     "evdev",
+    "ext4",
+    "jbd2",
+    "mbcache",
+    "crc16",
+    "crc32c_generic",
 ];
 
 /// One module.
