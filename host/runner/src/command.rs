@@ -1,6 +1,7 @@
 //! Running tools of the host for their output.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use bulkhead_model::failure::Failure;
@@ -21,4 +22,9 @@ pub fn run<W: Display>(
     }
     let why = String::from_utf8_lossy(&output.stderr);
     Err(Failure::environment(what().to_string(), why, advice))
+}
+
+/// QEMU's program: `$BULKHEAD_QEMU`, or the one on the path.
+pub fn program() -> PathBuf {
+    std::env::var_os("BULKHEAD_QEMU").map_or_else(|| "qemu-system-aarch64".into(), PathBuf::from)
 }

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub use crate::command::program;
+
 /// Source of the guests' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
@@ -310,11 +312,6 @@ fn instruction_clock(shift: u8) -> [OsString; 8] {
         "-object".into(),
         format!("filter-buffer,id=tick,netdev=metronome,interval={METRONOME_US}").into(),
     ]
-}
-
-/// QEMU's program: `$BULKHEAD_QEMU`, or the one on the path.
-pub fn program() -> PathBuf {
-    std::env::var_os("BULKHEAD_QEMU").map_or_else(|| "qemu-system-aarch64".into(), PathBuf::from)
 }
 
 #[cfg(test)]

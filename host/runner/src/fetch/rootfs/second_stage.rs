@@ -10,8 +10,8 @@ use std::time::Duration;
 use bulkhead_model::failure::Failure;
 use bulkhead_planner::cpio::{Entry, Tree};
 
+use crate::command::program;
 use crate::progress::Step;
-use crate::run::program;
 use crate::sys::die_with_parent;
 
 /// The program of the initramfs that does it, and what it runs inside the root file system.
