@@ -437,8 +437,7 @@ pub const ACCESS_READ: u16 = 1;
 pub const ACCESS_WRITE: u16 = 2;
 /// [`Region::access`]: the guest may fetch instructions. Set for RAM only.
 pub const ACCESS_EXECUTE: u16 = 4;
-/// [`Region::access`]: stage 2 makes it Normal Non-cacheable, whatever the guest's own tables say. For shared memory only, and
-/// then in every VM that maps it.
+/// [`Region::access`]: Normal Non-cacheable by stage 2. For shared memory only, and then in every VM that maps it.
 pub const ACCESS_UNCACHED: u16 = 8;
 
 /// A range of a VM's IPA space that stage 2 maps. All numbers are multiples of [`PAGE`].

@@ -20,7 +20,7 @@ const NOP: u32 = 4;
 /// Depth of the deepest node that is read.
 const DEPTH: usize = 8;
 /// Maximum number of memory ranges, reserved ranges and CPUs that are kept.
-pub const KEPT: usize = 32;
+pub const KEPT: usize = 24;
 
 /// Values of `compatible` of a GICv2 with virtualization (Linux,
 /// Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml).

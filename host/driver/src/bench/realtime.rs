@@ -159,7 +159,7 @@ fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
 
 /// Returns the largest lateness natively and beside the load.
 fn beside(seed: u32, folder: &Path) -> Result<[u64; 2], Failure> {
-    let built = variant(SHARED, "sleep 6.1003", &format!("sleep 6.{seed}"), folder)?;
+    let built = variant(SHARED, "sleep 18.1003", &format!("sleep 18.{seed}"), folder)?;
     let native = run_to_end(&native(&built, SHIFT, folder)?, LAST)?;
     let shared = run_to_end(&board(&built, SHIFT)?, LAST)?;
     if !in_order(&shared, &ORDER) {
