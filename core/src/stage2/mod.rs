@@ -310,9 +310,9 @@ mod tests {
             .unwrap();
         // MemAttr [5:2], S2AP [7:6] and SH [9:8], which Normal Non-cacheable memory does not need (DDI 0487, D8.3.2, B2.15.1).
         for (ipa, wanted) in [
-            (0x7000_0000, 0b11_11_1111),
-            (0x7000_1000, 0b00_11_0101),
-            (0x7000_2000, 0b00_01_0101),
+            (0x7000_0000, 0b1111_1111),
+            (0x7000_1000, 0b0011_0101),
+            (0x7000_2000, 0b0001_0101),
         ] {
             let (_, descriptor) = walk(&pages, BASE, ipa).unwrap();
             assert_eq!(descriptor >> 2 & 0xff, wanted, "{ipa:#x}");
