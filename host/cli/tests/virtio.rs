@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use bulkhead_abi::plan::{
-    ACCESS_READ, CpuPolicy, NONE, Profile, QUEUE_EXACT, QUEUE_REPLAY, RegionKind,
+    ACCESS_READ, ACCESS_UNCACHED, CpuPolicy, NONE, Profile, QUEUE_EXACT, QUEUE_REPLAY, RegionKind,
 };
 use bulkhead_core::plan::Plan;
+use bulkhead_core::virtio::pages;
 use bulkhead_model::describe::Text;
 use dtoolkit::fdt::Fdt;
 use dtoolkit::{Node, Property};
@@ -297,6 +298,33 @@ fn a_shared_disk_is_one_for_all_its_vms() {
         disks.map(|disk| disk["read_only"].as_bool()),
         [Some(true), None]
     );
+}
+
+#[test]
+fn memory_that_nobody_caches_is_not_in_the_map_of_the_service_thread() {
+    let source = std::fs::read_to_string(FIXTURE).expect("a description");
+    let reached = |cacheable: &str| {
+        let shared = "[shared.page]\nsize = \"4KiB\"\nipa = \"0x70000000\"\nvms = { one = \"rw\", two = \"r\" }\n";
+        let text = Text {
+            name: FIXTURE.to_owned(),
+            source: format!("{source}\n{shared}{cacheable}\n").into(),
+        };
+        let planned = match prepare_text(text, Effort::WhatIsThere) {
+            Ok(prepared) => prepared.planned,
+            Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
+        };
+        let mut seen = (0, 0);
+        with_plan(&planned, |plan| {
+            let of_page = |ipa| plan.regions.iter().find(|it| it.ipa == ipa);
+            let page = of_page(0x7000_0000).expect("it is mapped");
+            let in_thread = pages::reached(&plan, 0).filter(|it| it.region.pa == page.pa);
+            seen = (page.access & ACCESS_UNCACHED, in_thread.count());
+        });
+        seen
+    };
+    assert_eq!(reached(""), (0, 2), "for each of its VMs");
+    assert_eq!(reached("cacheable = true"), (0, 2));
+    assert_eq!(reached("cacheable = false"), (ACCESS_UNCACHED, 0));
 }
 
 #[test]
