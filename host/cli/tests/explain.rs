@@ -12,9 +12,10 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare_text};
 
 /// Files that examples name, and the fixtures that they are.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("board.dtb", "virt.dtb"),
     ("firmware.dtb", "firmware.dtb"),
+    ("source.dtb", "no-memory.dtb"),
     ("mask.bin", "mask.bin"),
     ("watchdog.dtb", "watchdog.dtb"),
     ("program.bin", "raw.bin"),

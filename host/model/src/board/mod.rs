@@ -173,6 +173,8 @@ pub fn load(
             );
             Err(PlanError::Description)
         }
+        // None of the ranges is one, which was reported where they stand.
+        Err(_) if lacking && spec.ram_ranges().is_empty() => Err(PlanError::Description),
         Err(why) => {
             findings.push(
                 Finding::new(
