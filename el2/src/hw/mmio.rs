@@ -89,11 +89,7 @@ impl Registers {
     }
 
     /// Reads an 8-bit register; 0 outside of the frame.
-    #[cfg(any(
-        feature = "uart-8250",
-        feature = "uart-8250-spread",
-        feature = "uart-8250-words"
-    ))]
+    #[cfg(feature = "uart-ns16550")]
     #[inline(always)]
     pub fn read8(self, offset: u64) -> u8 {
         let Some(address) = self.address(offset, 1) else {

@@ -14,34 +14,22 @@ use imx as device;
 mod meson;
 #[cfg(feature = "uart-meson")]
 use meson as device;
-#[cfg(any(
-    feature = "uart-8250",
-    feature = "uart-8250-spread",
-    feature = "uart-8250-words"
-))]
+#[cfg(feature = "uart-ns16550")]
 mod ns16550;
-#[cfg(any(
-    feature = "uart-8250",
-    feature = "uart-8250-spread",
-    feature = "uart-8250-words"
-))]
+#[cfg(feature = "uart-ns16550")]
 use ns16550 as device;
 #[cfg(not(any(
     feature = "uart-cadence",
     feature = "uart-imx",
     feature = "uart-meson",
-    feature = "uart-8250",
-    feature = "uart-8250-spread",
-    feature = "uart-8250-words"
+    feature = "uart-ns16550"
 )))]
 mod pl011;
 #[cfg(not(any(
     feature = "uart-cadence",
     feature = "uart-imx",
     feature = "uart-meson",
-    feature = "uart-8250",
-    feature = "uart-8250-spread",
-    feature = "uart-8250-words"
+    feature = "uart-ns16550"
 )))]
 use pl011 as device;
 

@@ -113,7 +113,7 @@ fn place(cache: &Cache, kernel: &Package, packages: &[Package]) -> PathBuf {
         key.update(script);
         key.update([0]);
     }
-    for module in tree::MODULES {
+    for module in tree::modules() {
         key.update(module);
         key.update([0]);
     }

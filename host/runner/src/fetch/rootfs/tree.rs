@@ -10,39 +10,19 @@ use bulkhead_model::failure::Failure;
 use super::database::{self, Member};
 use crate::command::run;
 use crate::fetch::deb::{self, Package};
+use crate::fetch::modules::WANTED;
 
-/// Modules of the kernel in the image, with what they need: the root disk and the network again, so that udev finds them known, and what systemd
-/// and the usual programs of a server ask for.
-pub const MODULES: [&str; 28] = [
-    "virtio_mmio",
-    "virtio_blk",
-    "virtio_console",
-    "virtio_net",
-    "net_failover",
-    "failover",
-    "virtio-rng",
-    "loop",
-    "dummy",
-    "sbsa_gwdt",
-    "ext4",
-    "jbd2",
-    "mbcache",
-    "crc16",
-    "crc32c_generic",
-    "autofs4",
-    "configfs",
-    "fuse",
-    "overlay",
-    "tun",
-    "veth",
-    "bridge",
-    "8021q",
-    "garp",
-    "mrp",
-    "stp",
-    "llc",
-    "squashfs",
+/// Modules of the kernel in the image besides those of the initramfs ([`WANTED`]), with what they need: what systemd and the usual programs of a server
+/// ask for.
+const FURTHER: [&str; 13] = [
+    "autofs4", "configfs", "fuse", "overlay", "tun", "veth", "bridge", "8021q", "garp", "mrp",
+    "stp", "llc", "squashfs",
 ];
+
+/// Modules of the kernel in the image: those of the initramfs again, so that udev finds them known.
+pub fn modules() -> impl Iterator<Item = &'static str> {
+    WANTED.into_iter().chain(FURTHER)
+}
 
 /// Folders of documentation that stay on the host; `guests/rootfs/dpkg.cfg` tells the guest's dpkg the same.
 const LEFT_OUT: [&str; 4] = [
@@ -178,7 +158,7 @@ impl Root {
             Failure::environment(what, why, "delete it if it is damaged; it is fetched again")
         };
         let mut patterns = vec!["./lib/modules/*/modules.*".to_owned()];
-        patterns.extend(MODULES.map(|module| format!("*/{module}.ko*")));
+        patterns.extend(modules().map(|module| format!("*/{module}.ko*")));
         let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
         let options = [
             "--no-same-owner",
