@@ -116,14 +116,31 @@ pub(super) fn read(
     }
     reader.finish();
     let ([first, second], shape) = (ends?, shape?);
-    let size = (shape.bytes() as u64).next_multiple_of(PAGE);
     let is_linux = |end: &Placed<(usize, bool)>| {
         let payload = &parts.vms[end.value.0].payload;
         matches!(payload, PayloadSpec::Linux { .. })
     };
+    let linux = [&first, &second].into_iter().find(|end| is_linux(end));
+    if let (Some(cacheable), Some(end)) = (cacheable.as_ref().filter(|it| it.value), linux) {
+        findings.push(
+            Finding::new(
+                Code::ChannelCached,
+                format!(
+                    "a program of Linux does not see what is cached of channel `{}`",
+                    name.value
+                ),
+            )
+            .at(cacheable.span.clone(), "its other end may cache its memory")
+            .at(end.span.clone(), "has it by /dev/mem, as Device memory")
+            .help(
+                "leave `cacheable` out, unless a driver of yours in that Linux maps it write-back",
+            ),
+        );
+    }
+    let size = (shape.bytes() as u64).next_multiple_of(PAGE);
     let cacheable = match cacheable {
         Some(cacheable) => cacheable.value,
-        None => ![&first, &second].into_iter().any(is_linux),
+        None => linux.is_none(),
     };
     let spans = (name.span.clone(), ipa.map(|ipa| (ipa.value, ipa.span)));
     let start = match &spans.1 {

@@ -35,6 +35,7 @@ pub enum Code {
     BoardUnfit,
     BoardUnknown,
     BoardValue,
+    ChannelCached,
     ChannelEnds,
     ChannelIncomplete,
     ChannelName,
@@ -166,7 +167,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 136] = [
+    pub const ALL: [Self; 137] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -176,6 +177,7 @@ impl Code {
         Self::BoardUnfit,
         Self::BoardUnknown,
         Self::BoardValue,
+        Self::ChannelCached,
         Self::ChannelEnds,
         Self::ChannelIncomplete,
         Self::ChannelName,
@@ -317,6 +319,7 @@ impl Code {
             Self::BoardUnfit => "bulkhead::board::unfit",
             Self::BoardUnknown => "bulkhead::board::unknown",
             Self::BoardValue => "bulkhead::board::value",
+            Self::ChannelCached => "bulkhead::channel::cached",
             Self::ChannelEnds => "bulkhead::channel::ends",
             Self::ChannelIncomplete => "bulkhead::channel::incomplete",
             Self::ChannelName => "bulkhead::channel::name",
@@ -468,6 +471,7 @@ impl Code {
     pub const fn severity(self) -> Severity {
         match self {
             Self::BoardFirmware
+            | Self::ChannelCached
             | Self::ConsoleRealtime
             | Self::ConsoleUnheard
             | Self::ImageAbsent
