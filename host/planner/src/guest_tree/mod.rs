@@ -492,6 +492,49 @@ mod tests {
     }
 
     #[test]
+    fn a_linux_finds_drivers_of_its_own_for_doorbells() {
+        let dtb = tree(3);
+        let fdt = Fdt::new(&dtb).expect("a sound tree");
+        let text = |path: &str, name: &str| {
+            let node = fdt.find_node(path).expect(path);
+            node.property(name).expect(name).value().to_vec()
+        };
+        // A GPIO controller writes its register whole, and it may not be longer than a word of the CPU.
+        for (page, label) in [(0x0920_0000, "go\0"), (0x0920_1000, "orders\0")] {
+            let path = format!("/gpio@{page:x}");
+            assert_eq!(text(&path, "compatible"), b"wd,mbl-gpio\0");
+            assert_eq!(text(&path, "label"), label.as_bytes());
+            assert_eq!(cells(&fdt, &path, "reg"), [0, page, 0, 4]);
+        }
+        for (intid, label) in [(287, "done"), (37, "bare"), (38, "orders")] {
+            let path = format!("/gpio-keys-{intid}");
+            let name = format!("bulkhead {label}\0");
+            assert_eq!(text(&path, "label"), name.as_bytes());
+            let key = format!("{path}/heard");
+            assert_eq!(cells(&fdt, &key, "interrupts"), [0, intid - 32, 1]);
+            // Released at once: a key that is still pressed says nothing of the next ring until it is let go.
+            assert_eq!(cells(&fdt, &key, "debounce-interval"), [0]);
+        }
+        // Who neither rings nor hears has neither.
+        let all = fdt.root().children().map(|node| node.name().to_owned());
+        let drivers = all.filter(|name| name.starts_with("gpio"));
+        assert_eq!(drivers.count(), 5);
+        let uncached = |path: &str| {
+            fdt.find_node(path)
+                .expect(path)
+                .property("bulkhead,uncached")
+                .is_some()
+        };
+        let paths = [
+            "/channel@10000000",
+            "/channel@10004000",
+            "/shared@70000000",
+            "/shared@70010000",
+        ];
+        assert_eq!(paths.map(uncached), [true, false, false, true]);
+    }
+
+    #[test]
     fn tree_says_what_the_guest_has() {
         let dtb = tree(3);
         let fdt = Fdt::new(&dtb).expect("a sound tree");
