@@ -10,15 +10,19 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 mod build;
+mod control;
+mod interrupts;
 mod io;
 
 pub use build::{Profile, UartKind};
+pub use control::*;
+pub use interrupts::*;
 pub use io::*;
 
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -122,10 +126,12 @@ pub enum TableId {
     VirtioDevices = 14,
     /// [`Virtqueue`]
     Virtqueues = 15,
+    /// [`Right`]
+    Rights = 16,
 }
 
 /// Number of tables in a plan.
-pub const TABLES: usize = 16;
+pub const TABLES: usize = 17;
 
 /// Start of every plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -276,44 +282,6 @@ pub enum Crash {
     Notify = 2,
 }
 
-/// Way in which a VM gets its interrupts, as number in [`Vm::interrupts`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum InterruptMode {
-    /// Through the virtual GIC: an exit for each.
-    Vgic = 0,
-    /// Physical interrupts taken at EL1. GICv3 whose security is off (GICD_CTLR.DS): EL2's kick is a Group 0
-    /// interrupt, which EL1 cannot mask. What the guest masks by PMR masks nothing.
-    GpptRecoverable = 1,
-    /// Taken at EL1, GICv3. Accesses to PMR and to the other common registers trap.
-    GpptPmrTrapped = 2,
-    /// Taken at EL1, GICv3. PMR is the physical one, and SGIs are sent without EL2: no other VM is like this, and EL2 uses no
-    /// SGIs ([`Pcpu::call_spi`]).
-    GpptPmrDirect = 3,
-    /// Taken at EL1, GICv2: the VM maps the CPU interface.
-    GpptV2 = 4,
-    /// As [`Self::GpptRecoverable`] to the guest, also where Group 0 is the firmware's: EL2's interrupts are in Group 1 like
-    /// the guest's, and it takes stage 2 away before it sends one ([`Pcpu::call_spi`]).
-    GpptRevocable = 5,
-    /// As [`Self::GpptPmrTrapped`] to the guest, else as [`Self::GpptRevocable`].
-    GpptRevocableTrapped = 6,
-}
-
-/// Way in which EL2 gets back the pCPU of a VM that takes interrupts at EL1, as number in
-/// [`Vm::reclaim`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Reclaim {
-    /// Regardless of what the VM does: the mode itself sees to that.
-    Always = 0,
-    /// Its WFI traps: EL2 waits on its behalf, with its own masks open.
-    Guaranteed = 1,
-    /// Not while it sleeps with its masks closed; then only a reset of the board helps.
-    Cooperative = 2,
-    /// By an event of the board's firmware (SDEI), which nothing at EL1 masks.
-    Sdei = 3,
-}
-
 /// [`Vm::flags`]: seeds are the same at every boot.
 pub const VM_DETERMINISTIC: u16 = 1;
 /// [`Vm::flags`]: the EL1 physical timer is the VM's own (else EL2 emulates it). Pinned vCPUs only.
@@ -334,7 +302,7 @@ pub struct Vm {
     pub class: u16,
     /// [`Crash`]
     pub crash: u16,
-    /// [`VM_DETERMINISTIC`] or 0.
+    /// [`VM_DETERMINISTIC`] and others, or 0.
     pub flags: u16,
     /// Hardware tag of its stage-2 translations; from 1, no two alike.
     pub vmid: u16,

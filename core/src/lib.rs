@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod boot_tree;
 pub mod console;
+pub mod control;
 pub mod cpu;
 pub mod devices;
 pub mod gppt;

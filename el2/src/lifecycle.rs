@@ -156,6 +156,7 @@ fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
         vcpu.reason = Some(Reason::Ended(settled.end));
     }
     orders::notify_vcpus(index);
+    orders::changed(index);
 }
 
 /// Tells the VM that the row of a VM names that the VM has crashed.
@@ -212,6 +213,9 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
             false
         }
         Printed::Down => {
+            if let Some(index) = vcpu.vm {
+                orders::changed(index);
+            }
             if let Some(boot) = vcpu.vm.filter(|_| IO).and_then(|vm| plan::id_of(vm, 0)) {
                 mailbox::send(boot, mailbox::POWER);
             }

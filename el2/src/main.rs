@@ -11,6 +11,8 @@ mod calls;
 #[cfg(target_os = "none")]
 mod console;
 #[cfg(target_os = "none")]
+mod control;
+#[cfg(target_os = "none")]
 mod deadlines;
 #[cfg(target_os = "none")]
 mod deliver;
@@ -34,6 +36,8 @@ mod idle;
 mod lifecycle;
 #[cfg(target_os = "none")]
 mod mailbox;
+#[cfg(target_os = "none")]
+mod managers;
 #[cfg(target_os = "none")]
 mod monitor;
 #[cfg(target_os = "none")]

@@ -12,8 +12,10 @@ use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 
 use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
+use crate::managers;
 use crate::pcpu::RunSlot;
 use crate::plan::plan;
+use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
@@ -34,18 +36,30 @@ const SGI_FRAME: u64 = 0x1_0000;
 /// vCPUs.
 #[inline(never)]
 pub fn answer(vcpu: &mut Vcpu) {
-    time(vcpu);
-    let Some(question) = PUBLISHED.question(vcpu.id) else {
-        return;
+    answer_to(vcpu, &PUBLISHED);
+    if MANAGED {
+        for published in managers::questions() {
+            if answer_to(vcpu, published) {
+                managers::answered(published);
+            }
+        }
+    }
+}
+
+/// Answers one who asks. `true`: there was a question.
+fn answer_to(vcpu: &mut Vcpu, published: &'static Published) -> bool {
+    let told = time(vcpu, published);
+    let Some(question) = published.question(vcpu.id) else {
+        return told;
     };
     match question.request {
         Request::Sample => {
             let (state, sample) = (state(vcpu), sample(vcpu));
-            PUBLISHED.answer_sample(question, state, &sample);
+            published.answer_sample(question, state, &sample);
         }
         Request::Registers => {
             let registers = registers(vcpu);
-            PUBLISHED.answer_registers(question, &registers);
+            published.answer_registers(question, &registers);
         }
         Request::Interrupts => {
             let mut interrupts = Interrupts::default();
@@ -62,28 +76,31 @@ pub fn answer(vcpu: &mut Vcpu) {
                 };
                 pending(vcpu, vm, &mut interrupts.pending);
             }
-            PUBLISHED.answer_interrupts(question, &interrupts);
+            published.answer_interrupts(question, &interrupts);
         }
-        Request::Exits => PUBLISHED.answer_exits(question, &vcpu.stats),
+        Request::Exits => published.answer_exits(question, &vcpu.stats),
         Request::Time => {}
     }
+    true
 }
 
 /// Answers for the pCPU, if the monitor asks for the CPU time of one of its vCPUs.
-fn time(vcpu: &mut Vcpu) {
+fn time(vcpu: &mut Vcpu, published: &Published) -> bool {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
-        return;
+        return false;
     };
     let asked = |(slot, run_slot): (usize, &Option<RunSlot>)| {
-        let question = PUBLISHED.question(run_slot.as_ref()?.id.into())?;
+        let question = published.question(run_slot.as_ref()?.id.into())?;
         Some((slot, question))
     };
     if let Some((slot, question)) = (0..SLOTS).zip(&pcpu.run_slots).find_map(asked)
         && question.request == Request::Time
     {
         let usage = pcpu.sched.usage(slot, timer::now());
-        PUBLISHED.answer_time(question, usage.as_ref(), timer::frequency());
+        published.answer_time(question, usage.as_ref(), timer::frequency());
+        return true;
     }
+    false
 }
 
 fn state(vcpu: &Vcpu) -> State {

@@ -6,14 +6,18 @@ use core::sync::atomic::Ordering;
 
 use bulkhead_abi::console::Order;
 use bulkhead_abi::plan::VM_TIME_STOPS;
+use bulkhead_core::control::events::Changed;
 use bulkhead_core::cpu::power::{End, Phase};
 
+use crate::hw::claim::Claim;
 use crate::hw::timer;
 use crate::plan::{self, plan};
-use crate::{mailbox, vm};
+use crate::profile::MANAGED;
+use crate::vm::VCPU_LOCATION;
+use crate::{mailbox, managers, vm};
 
-/// The authority to manage other VMs. One value exists, held by the console, whose monitor pauses,
-/// stops and starts VMs for the person at the board. So orders come from one pCPU at a time.
+/// The authority to manage other VMs. The console has it, whose monitor pauses, stops and starts VMs for the person at the board, and
+/// in the profile `managed` managers have it, who take turns with the console ([`try_manage`]). So orders come from one pCPU at a time.
 #[derive(Debug)]
 pub struct ManageVms(());
 
@@ -24,6 +28,15 @@ impl ManageVms {
         Self(())
     }
 
+    /// Starts a VM that is down; one that is being stopped starts again when it has ended.
+    pub fn start(&mut self, index: usize) -> Result<(), Phase> {
+        match vm::vm(index).life.power.phase() {
+            Phase::Down => start(index),
+            Phase::Stopping(_) => stop(index, End::OrderedRestart),
+            other => Err(other),
+        }
+    }
+
     /// Carries out an order about a VM.
     pub fn carry_out(&mut self, order: Order, index: usize) -> Result<(), Phase> {
         match order {
@@ -31,11 +44,7 @@ impl ManageVms {
             Order::Resume => self.pause(index, false),
             Order::Stop => stop(index, End::Ordered),
             Order::Restart => match stop(index, End::OrderedRestart) {
-                Err(Phase::Down) => {
-                    vm::start(index)?;
-                    notify_vcpus(index);
-                    Ok(())
-                }
+                Err(Phase::Down) => start(index),
                 done => done,
             },
         }
@@ -56,8 +65,17 @@ impl ManageVms {
         }
         power.pause(paused)?;
         notify_vcpus(index);
+        changed(index);
         Ok(())
     }
+}
+
+/// The authority that managers and the console share.
+static MANAGE: Claim<ManageVms> = Claim::new(ManageVms(()));
+
+/// Uses the authority over VMs, if nobody else does at this moment.
+pub fn try_manage<R>(act: impl FnOnce(&mut ManageVms) -> R) -> Option<R> {
+    MANAGE.try_use(act)
 }
 
 /// Ends a VM because its watchdog has expired.
@@ -68,8 +86,40 @@ pub fn bite(index: usize) {
 fn stop(index: usize, end: End) -> Result<(), Phase> {
     if vm::vm(index).life.power.stop(end)? {
         notify_vcpus(index);
+        changed(index);
     }
     Ok(())
+}
+
+/// Starts a VM that is down.
+fn start(index: usize) -> Result<(), Phase> {
+    vm::start(index)?;
+    notify_vcpus(index);
+    changed(index);
+    Ok(())
+}
+
+/// Tells the managers of a VM that it is in another phase now.
+#[inline(always)]
+pub fn changed(vm: usize) {
+    if MANAGED {
+        managers::changed(vm, Changed::State);
+    }
+}
+
+/// Makes the pCPUs of a VM follow its limits, which have changed.
+pub fn follow_limits(vm: usize) {
+    for id in plan::ids_of(vm) {
+        tell_pcpu(id, mailbox::SHARES);
+    }
+    if MANAGED {
+        managers::changed(vm, Changed::Limits);
+    }
+}
+
+/// Sends a message to the pCPU of a vCPU (row of the plan), whichever of its threads runs.
+pub fn tell_pcpu(id: usize, message: u32) {
+    mailbox::send(mailbox::of_pcpu(VCPU_LOCATION.of(id)), message);
 }
 
 /// Makes all vCPUs of a VM look at its state.

@@ -14,7 +14,6 @@ use crate::hw::layout::private;
 use crate::hw::state::{IDLE, PcpuState, Vcpu};
 use crate::hw::uart::{self, Uart};
 use crate::hw::{cpu, mmu, timer};
-use crate::orders::ManageVms;
 use crate::plan::plan;
 use crate::profile::IO;
 use crate::vm::{Vm, vm};
@@ -161,7 +160,7 @@ impl Pcpu {
             enabled: u32::MAX,
             last: [u8::MAX; MAX_VMS],
             deadlines: Deadlines::new(),
-            console: drains.then(|| Console::new(Uart(uart), ManageVms::of_console(), pace(index))),
+            console: drains.then(|| Console::new(Uart(uart), pace(index))),
         }
     }
 

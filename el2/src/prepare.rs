@@ -15,7 +15,7 @@ use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{gppt, lifecycle, mailbox, random, sched, timed, virtio};
+use crate::{gppt, lifecycle, mailbox, orders, random, sched, timed, virtio};
 
 /// Zeroes a range of physical memory, as long as the VM is to start.
 fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
@@ -180,6 +180,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         context: row.boot_arg,
     };
     if power.begin() {
+        orders::changed(index);
         enter(vcpu, index, start);
     } else {
         lifecycle::take_off(vcpu);

@@ -6,6 +6,8 @@ use bulkhead_abi::plan::Profile;
 /// The profile of this build.
 pub const PROFILE: Profile = if cfg!(feature = "static") {
     Profile::Static
+} else if cfg!(feature = "managed") {
+    Profile::Managed
 } else if cfg!(feature = "io") {
     Profile::Io
 } else {
@@ -16,4 +18,8 @@ pub const SHARED: bool = !cfg!(feature = "static");
 /// Whether the console has the monitor.
 pub const MONITOR: bool = SHARED;
 /// Whether VMs can have virtio devices.
-pub const IO: bool = cfg!(feature = "io");
+pub const IO: bool = cfg!(any(feature = "io", feature = "managed"));
+/// Whether VMs can manage others.
+pub const MANAGED: bool = cfg!(feature = "managed");
+/// [`PROFILE`] as the functions about plans take it.
+pub const LEVEL: u32 = PROFILE as u32;

@@ -14,6 +14,7 @@ use bulkhead_core::virtio::device::{Device, Kind, Outcome, Store};
 use bulkhead_core::virtio::interrupt;
 use bulkhead_core::virtio::memory::{Access, At, Space};
 use bulkhead_core::virtio::polls::Polls;
+use bulkhead_core::virtio::ports::{ONE, WITH_CONTROL};
 use bulkhead_core::virtio::queue::Budget;
 use bulkhead_core::virtio::requests::Release;
 use bulkhead_core::virtio::round::{Round, SLICE};
@@ -23,16 +24,22 @@ use crate::console::state::output_waits;
 use crate::hw::service::{self as memory, Arena, Mapped};
 use crate::hw::timer;
 use crate::plan::{self, plan};
+use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
 use crate::virtio::{self, Served};
-use crate::{deadlines, mailbox, sched, vm};
+use crate::{control, deadlines, mailbox, managers, sched, vm};
 
 const _: () = assert!(size_of::<Service>() as u64 <= pages::THREAD_PAGES * 4096);
 const _: () = assert!(size_of::<Entry>() as u64 <= pages::DEVICE_PAGES * 4096);
 const _: () = assert!(size_of::<Slot>() as u64 == pages::SLOT_BYTES);
 
+/// Queues of a console.
+const QUEUES: usize = if MANAGED { WITH_CONTROL } else { ONE };
 /// What a change of a config takes of a slice, in descriptors: some 500 instructions.
 const CONFIG_COST: u32 = 2;
+
+/// What the other ports of a console leave of a slice to port 0, in descriptors.
+const OF_PORT_0: u32 = 2;
 
 /// The state of a service thread.
 #[derive(Debug)]
@@ -51,7 +58,7 @@ struct Entry {
     device: Device<'static>,
     config: Config,
     /// The device in its place that EL2 serves itself.
-    console: Option<Console>,
+    console: Option<Console<QUEUES>>,
     row: &'static VirtioDevice,
     index: usize,
     /// Those of the guest's VM.
@@ -126,7 +133,10 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
     loop {
         let worked = service.as_deref_mut().is_some_and(|it| it.step(index));
         if !worked && pending.sleep() {
-            let look = service.as_ref().and_then(|it| it.polls.next());
+            let mut look = service.as_ref().and_then(|it| it.polls.next());
+            if MANAGED {
+                look = look.into_iter().chain(managers::again(index)).min();
+            }
             if look.is_some() {
                 deadlines::set(vcpu, Purpose::POLL, look);
             }
@@ -194,6 +204,9 @@ impl Service {
     fn step(&mut self, index: usize) -> bool {
         let begin = timer::now();
         let mut rest = virtio::pending(index).take() | self.polls.take(begin);
+        if MANAGED {
+            rest |= managers::due(index, begin);
+        }
         while rest != 0 {
             self.round.wake(rest.trailing_zeros() as usize);
             rest &= rest.wrapping_sub(1);
@@ -303,6 +316,9 @@ impl Entry {
             }
         }
         self.tell(outcome);
+        if MANAGED && releases == Some(Release::All) {
+            control::reset(self.index);
+        }
         let serves =
             self.console.is_some() || matches!(shared.served(), Served::Up | Served::Leaves);
         let mut more = outcome.more && serves;
@@ -310,14 +326,20 @@ impl Entry {
             let outcome = match &mut self.console {
                 Some(console) => {
                     let vm = vm::vm(self.row.vm.into());
+                    let ports = if MANAGED && releases.is_none() {
+                        serve_ports(self.index, console, &space, budget)
+                    } else {
+                        Outcome::default()
+                    };
                     // Whoever has the emulated UART is the one who uses the streams.
                     let done = vm
                         .pl011
                         .try_use(|_| console.slice(requests, &Mapped, &space, &vm.streams, budget));
-                    done.unwrap_or(Outcome {
+                    let done = done.unwrap_or(Outcome {
                         more: true,
                         ..Outcome::default()
-                    })
+                    });
+                    done.and(ports)
                 }
                 None => self.device.slice(requests, &Mapped, &space, budget),
             };
@@ -418,6 +440,29 @@ impl Entry {
             wake_boot_vcpu(vm);
         }
     }
+}
+
+/// Serves the ports of a console behind its first, with what port 0 leaves of a slice.
+fn serve_ports(
+    device: usize,
+    console: &mut Console<QUEUES>,
+    space: &VmSpace<'_>,
+    budget: &mut Budget,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut part = Budget {
+        descriptors: budget.descriptors.saturating_sub(OF_PORT_0),
+        ..*budget
+    };
+    let before = part.descriptors;
+    if let Some(rings) = console.rings_of_ports()
+        && control::serve(device, rings, space, &mut part, &mut outcome).is_err()
+    {
+        console.break_off(&mut outcome);
+    }
+    let used = before.wrapping_sub(part.descriptors);
+    budget.descriptors = budget.descriptors.saturating_sub(used);
+    outcome
 }
 
 /// Makes the boot vCPU of a VM look at what it has to do.

@@ -2,7 +2,7 @@
 
 use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{
-    IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE,
+    IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE, VM_WAITS,
 };
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
@@ -24,8 +24,8 @@ use crate::hw::service::set_state_pages;
 use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, timer};
 use crate::plan::{plan, service_thread};
-use crate::profile::{IO, PROFILE};
-use crate::{console, gppt, prepare, random, timed, virtio, vm};
+use crate::profile::{IO, LEVEL, MANAGED, PROFILE};
+use crate::{console, control, gppt, prepare, random, timed, virtio, vm};
 
 /// A line that start-up prints.
 type Said = TextLine<192>;
@@ -85,9 +85,14 @@ pub fn primary(tree: u64, load: u64) -> ! {
         }
         virtio::start();
     }
+    if MANAGED {
+        control::start();
+    }
     prepare::scrub_shared(&mut copy_windows);
-    for index in 0..plan.vms.len() {
-        let _all_are_down = vm::start(index);
+    for (index, row) in plan.vms.iter().enumerate() {
+        if row.flags & VM_WAITS == 0 {
+            let _all_are_down = vm::start(index);
+        }
     }
 
     let own = cpu::affinity();
@@ -121,16 +126,16 @@ pub fn primary(tree: u64, load: u64) -> ! {
 /// none; `None` if an invariant of the plan is broken.
 #[cold]
 fn plan_uart() -> Option<u64> {
-    let plan = Plan::open_for::<IO>(boot::behind_el2()).ok()?;
-    plan.check_for::<IO>().ok()?;
+    let plan = Plan::open_for::<LEVEL>(boot::behind_el2()).ok()?;
+    plan.check_for::<LEVEL>().ok()?;
     let board = &plan.header.board;
     (board.uart_kind == uart::KIND as u32).then_some(board.uart)
 }
 
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
 fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
-    let plan = Plan::open_for::<IO>(boot::behind_el2())?;
-    plan.check_for::<IO>()?;
+    let plan = Plan::open_for::<LEVEL>(boot::behind_el2())?;
+    plan.check_for::<LEVEL>()?;
     if plan.header.board.gic_version != gic::VERSION {
         return Err(Violation::header(Invariant::GicVersion));
     }
@@ -149,9 +154,11 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
 fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     let mut line = Said::new();
     line.text(refused!())
-        .all(violation.invariant.name_for::<IO>())
+        .all(violation.invariant.name_for::<LEVEL>())
         .text(": ");
-    let name = violation.table.map_or(&b"header"[..], table_name_for::<IO>);
+    let name = violation
+        .table
+        .map_or(&b"header"[..], table_name_for::<LEVEL>);
     line.all(name);
     if violation.table.is_some() {
         line.byte(b' ').decimal(u64::from(violation.row));
@@ -164,7 +171,7 @@ fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     }
     if violation.invariant == Invariant::BoardImage {
         line.text(": loaded at ").hex(load);
-        if let Ok(plan) = Plan::open_for::<IO>(boot::behind_el2()) {
+        if let Ok(plan) = Plan::open_for::<LEVEL>(boot::behind_el2()) {
             line.text(", made for ").hex(plan.header.image.base);
         }
     }

@@ -7,7 +7,8 @@ use bulkhead_abi::console::ServiceTime;
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{
-    Backend, MAX_SERVICE_THREADS, MAX_VIRTIO_DEVICES, MAX_VMS, NONE, PAGE, VirtioDevice,
+    Backend, MAX_SERVICE_THREADS, MAX_VIRTIO_DEVICES, MAX_VMS, NONE, PAGE, VIRTIO_NO_CONSOLE,
+    VirtioDevice,
 };
 use bulkhead_core::console::cpu_time::nanoseconds;
 use bulkhead_core::cpu::exit::Mmio;
@@ -22,6 +23,7 @@ use crate::hw::mmio::Registers;
 use crate::hw::{cpu, mmu, state, timer};
 use crate::mailbox;
 use crate::plan::{plan, service_thread};
+use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
 
 /// The state of a device that pCPUs share. All zeros is its value before its VM starts.
@@ -135,10 +137,14 @@ pub const fn page(device: usize) -> RegisterPage {
     RegisterPage(mmu::virtio_registers(device))
 }
 
+/// Returns the service thread of a device (row of the plan).
+pub fn service_of(device: usize) -> usize {
+    shared(device).service.load(Ordering::Relaxed) as usize
+}
+
 /// Tells the service thread of a device (row of the plan) that there is something to do.
 pub fn wake(device: usize) {
-    let shared = shared(device);
-    let service = shared.service.load(Ordering::Relaxed) as usize;
+    let service = service_of(device);
     if pending(service).mark(device) {
         mailbox::send(service_thread(service), mailbox::SERVICE);
     }
@@ -201,6 +207,9 @@ pub fn of_vm(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> 
 #[inline(never)]
 pub fn wake_console(vm: usize) -> bool {
     let served_by_el2 = |row: &VirtioDevice| {
+        if MANAGED && row.flags & VIRTIO_NO_CONSOLE != 0 {
+            return false;
+        }
         let backend = plan().backends().get(usize::from(row.backend));
         backend.is_some_and(|backend| backend.vm == NONE)
     };

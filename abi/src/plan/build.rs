@@ -82,11 +82,13 @@ pub enum Profile {
     Shared = 1,
     /// Also virtio devices: service threads and shadow virtqueues.
     Io = 2,
+    /// Also the control port, by which VMs manage others.
+    Managed = 3,
 }
 
 impl Profile {
     /// All of them, by number.
-    pub const ALL: [Self; 3] = [Self::Static, Self::Shared, Self::Io];
+    pub const ALL: [Self; 4] = [Self::Static, Self::Shared, Self::Io, Self::Managed];
 
     /// The name in plans and messages.
     pub const fn name(self) -> &'static str {
@@ -94,6 +96,7 @@ impl Profile {
             Self::Static => "static",
             Self::Shared => "shared",
             Self::Io => "io",
+            Self::Managed => "managed",
         }
     }
 }

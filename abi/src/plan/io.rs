@@ -66,6 +66,8 @@ pub const MIN_POLL: u64 = 50_000;
 pub const MAX_POLL: u64 = 1_000_000_000;
 /// [`VirtioDevice::flags`]: what a backend had when it ended cannot be given to another one, so that the guest has to reset the device.
 pub const VIRTIO_RESETS: u16 = 1;
+/// [`VirtioDevice::flags`]: of a console with the control port, which has no port 0. Only the profile [`Managed`](super::Profile::Managed) knows it.
+pub const VIRTIO_NO_CONSOLE: u16 = 2;
 
 /// A virtio device of a guest (virtio-mmio, version 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -81,7 +83,7 @@ pub struct VirtioDevice {
     pub vintid: u16,
     /// Its number among those of its kind that the backend serves.
     pub unit: u16,
-    /// [`VIRTIO_RESETS`], or 0.
+    /// [`VIRTIO_RESETS`] and others, or 0.
     pub flags: u16,
     /// Its bit in the words that the backend and EL2 exchange; each device of a backend has another.
     pub index: u16,

@@ -216,6 +216,11 @@ impl Life {
         }
     }
 
+    /// Whether a life has ended, and its end was settled.
+    pub fn has_settled(&self) -> bool {
+        self.settled.load(Ordering::Acquire) != 0
+    }
+
     /// The last end that was settled.
     pub fn settled(&self) -> Settled {
         Settled::of(self.settled.load(Ordering::Acquire))

@@ -20,8 +20,10 @@ use super::view::seal;
 use super::violation::Invariant;
 
 mod io;
+mod managed;
 
 pub use io::IO_CASES;
+pub use managed::MANAGED_CASES;
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +148,7 @@ cases! {
     ImageSize: ["Image.page_pool_pages" R, Add(1)];
     PagePoolPages: ["Image.page_pool_pages" R, Add(1)]["Image.size" R, Add(4096)];
     Profile: ["Image.profile" R, Set(0)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
-    Profile: ["Image.profile" R, Set(3)];
+    Profile: ["Image.profile" R, Set(4)];
     TableLayout: ["Table[0].offset" R, Add(8)];
     TableLayout: ["Table[0].count" R, Add(1)];
     TableLayout: ["Table[1].offset" R, Add(8)];
@@ -171,7 +173,7 @@ cases! {
     TableLayout: ["Table[10].count" R, Set(u64::MAX)];
     TableLayout: ["Table[11].offset" R, Add(8)];
     TableLayout: ["Table[11].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[11].count" R, Add(MINUS)]["Table[12].offset" R, Add(BELL)]["Table[13].offset" R, Add(BELL)]["Table[14].offset" R, Add(BELL)]["Table[15].offset" R, Add(BELL)];
+    PlanSize: ["Table[11].count" R, Add(MINUS)]["Table[12].offset" R, Add(BELL)]["Table[13].offset" R, Add(BELL)]["Table[14].offset" R, Add(BELL)]["Table[15].offset" R, Add(BELL)]["Table[16].offset" R, Add(BELL)];
     MemoryRange: ["Memory.base" R, Add(1)];
     MemoryRange: ["Memory.size" R, Set(0)];
     RegionMemory: ["Memory.size" R, Set(4096)];

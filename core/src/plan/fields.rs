@@ -3,7 +3,7 @@
 
 use bulkhead_abi::plan::{
     Backend, Board, Call, Device, Doorbell, Header, Image, Irq, Memory, Payload, Pcpu, Quiet,
-    Region, Seed, ServiceThread, TABLES, Table, TableId, Vcpu, VirtioDevice, Virtqueue, Vm,
+    Region, Right, Seed, ServiceThread, TABLES, Table, TableId, Vcpu, VirtioDevice, Virtqueue, Vm,
 };
 use core::mem::offset_of;
 
@@ -249,6 +249,14 @@ fields!(
     ]
 );
 
+fields!(
+    RIGHT,
+    Right,
+    Some(TableId::Rights),
+    0,
+    [manager, vm, rights]
+);
+
 /// Lists the two fields of each entry of the table directory.
 macro_rules! table_fields {
     ($($number:literal)*) => {
@@ -273,7 +281,7 @@ macro_rules! table_fields {
         };
     };
 }
-table_fields!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+table_fields!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
 const _: () = assert!(PLACES.len() == 2 * TABLES);
 
 /// All fields, those of the header first.
@@ -300,6 +308,7 @@ pub fn fields() -> impl Iterator<Item = &'static Field> {
         BACKEND,
         VIRTIO_DEVICE,
         VIRTQUEUE,
+        RIGHT,
     ]
     .into_iter()
     .flatten()

@@ -20,6 +20,8 @@ mod gppt_tests;
 #[cfg(test)]
 mod pool_tests;
 #[cfg(test)]
+mod rights_tests;
+#[cfg(test)]
 mod sample;
 #[cfg(test)]
 mod service_tests;

@@ -31,6 +31,7 @@ pub struct Sample {
     pub backends: Vec<Backend>,
     pub virtio: Vec<VirtioDevice>,
     pub queues: Vec<Virtqueue>,
+    pub rights: Vec<Right>,
 }
 
 /// Offset of the plan in the image.
@@ -276,6 +277,7 @@ impl Sample {
             backends: Vec::new(),
             virtio: Vec::new(),
             queues: Vec::new(),
+            rights: Vec::new(),
         }
     }
 
@@ -435,6 +437,7 @@ impl Sample {
             writer.table(&self.backends);
             writer.table(&self.virtio);
             writer.table(&self.queues);
+            writer.table(&self.rights);
             writer
         };
         let size = (size_of::<Header>() + body(None).body.len()) as u64;
@@ -449,7 +452,9 @@ impl Sample {
             + self.virtio.len() as u32 * VIRTIO_PAGES
             + self.threads.iter().map(|thread| thread.pages).sum::<u32>();
         let has_virtio = !self.threads.is_empty();
-        let profile = if has_virtio {
+        let profile = if !self.rights.is_empty() {
+            Profile::Managed
+        } else if has_virtio {
             Profile::Io
         } else {
             Profile::Shared

@@ -190,29 +190,28 @@ fn a_service_thread_takes_a_slot_of_its_pcpu() {
 #[test]
 fn another_profile_has_no_virtio_devices() {
     let bytes = Sample::good_io().bytes();
-    let opened = Plan::open_for::<false>(&bytes).map_err(|violation| violation.invariant);
+    const SHARED: u32 = Profile::Shared as u32;
+    let opened = Plan::open_for::<SHARED>(&bytes).map_err(|violation| violation.invariant);
     assert!(matches!(opened, Err(Invariant::PlanSize)));
     let bytes = Sample::good().bytes();
-    let plan = Plan::open_for::<false>(&bytes).expect("sound");
-    assert_eq!(plan.check_for::<false>(), Ok(()));
+    let plan = Plan::open_for::<SHARED>(&bytes).expect("sound");
+    assert_eq!(plan.check_for::<SHARED>(), Ok(()));
     // Nor a page for the registers of one.
     let mut sample = Sample::good();
     add_registers(&mut sample, 0, 0xa00_0000);
     let bytes = sample.bytes();
-    let found = Plan::open_for::<false>(&bytes).and_then(|plan| plan.check_for::<false>());
+    let found = Plan::open_for::<SHARED>(&bytes).and_then(|plan| plan.check_for::<SHARED>());
     let found = found.map_err(|violation| violation.invariant);
     assert_eq!(found, Err(Invariant::RegionKind));
 }
 
-#[test]
-fn el2_has_the_names_that_it_can_need() {
-    let first = Invariant::ServicePlacement as usize;
+/// EL2 of each profile has the names of what it can find broken.
+fn names_are_known<const PROFILE: u32>(invariants: usize, tables: TableId) {
     for (number, invariant) in Invariant::ALL.iter().enumerate() {
         assert_eq!(*invariant as usize, number);
         let name = invariant.name().as_bytes();
-        assert_eq!(invariant.name_for::<true>(), name);
-        let other: &[u8] = if number < first { name } else { b"" };
-        assert_eq!(invariant.name_for::<false>(), other);
+        let known: &[u8] = if number < invariants { name } else { b"" };
+        assert_eq!(invariant.name_for::<PROFILE>(), known);
     }
     for table in [
         TableId::Memory,
@@ -231,11 +230,21 @@ fn el2_has_the_names_that_it_can_need() {
         TableId::Backends,
         TableId::VirtioDevices,
         TableId::Virtqueues,
+        TableId::Rights,
     ] {
         let name = table_name(table).as_bytes();
-        assert_eq!(table_name_for::<true>(table), name);
-        let known = (table as usize) < TableId::ServiceThreads as usize;
-        let other: &[u8] = if known { name } else { b"" };
-        assert_eq!(table_name_for::<false>(table), other);
+        let known = table as usize <= tables as usize;
+        let name: &[u8] = if known { name } else { b"" };
+        assert_eq!(table_name_for::<PROFILE>(table), name);
     }
+}
+
+#[test]
+fn el2_has_the_names_that_it_can_need() {
+    let of_io = Invariant::ServicePlacement as usize;
+    let of_rights = Invariant::Rights as usize;
+    let all = Invariant::ALL.len();
+    names_are_known::<{ Profile::Shared as u32 }>(of_io, TableId::Doorbells);
+    names_are_known::<{ Profile::Io as u32 }>(of_rights, TableId::Virtqueues);
+    names_are_known::<{ Profile::Managed as u32 }>(all, TableId::Rights);
 }

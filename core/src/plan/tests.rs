@@ -7,7 +7,7 @@ use std::vec::Vec;
 use bulkhead_abi::plan::*;
 use proptest::prelude::*;
 
-use super::corrupt::{CASES, GICV2_CASES, IO_CASES};
+use super::corrupt::{CASES, GICV2_CASES, IO_CASES, MANAGED_CASES};
 use super::fields::fields;
 use super::sample::Sample;
 use super::{Found, Invariant, Plan, Violation, checksum, seal};
@@ -86,7 +86,7 @@ fn every_case_breaks_its_invariant() {
 
 #[test]
 fn every_field_is_altered_by_a_case() {
-    let cases = CASES.iter().chain(IO_CASES);
+    let cases = CASES.iter().chain(IO_CASES).chain(MANAGED_CASES);
     let altered: BTreeSet<_> = cases.map(|case| case.changes[0].0).collect();
     let missing: Vec<_> = fields()
         .map(|field| field.name)
@@ -104,7 +104,7 @@ fn every_invariant_has_a_case_or_a_test() {
         Invariant::PcpuVcpus,
     ];
     for invariant in Invariant::OF_PLAN {
-        let mut cases = CASES.iter().chain(IO_CASES);
+        let mut cases = CASES.iter().chain(IO_CASES).chain(MANAGED_CASES);
         let known = elsewhere.contains(invariant) || cases.any(|case| case.breaks == *invariant);
         assert!(known, "{}", invariant.name());
     }

@@ -2,7 +2,8 @@
 
 use bulkhead_abi::plan::{
     Backend, Call, CpuPolicy, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload,
-    Pcpu, Quiet, Region, Seed, ServiceThread, TableId, VERSION, Vcpu, VirtioDevice, Virtqueue, Vm,
+    Pcpu, Profile, Quiet, Region, Right, Seed, ServiceThread, TableId, VERSION, Vcpu, VirtioDevice,
+    Virtqueue, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -42,7 +43,13 @@ pub struct Plan<'a> {
     backends: &'a [Backend],
     virtio_devices: &'a [VirtioDevice],
     virtqueues: &'a [Virtqueue],
+    rights: &'a [Right],
 }
+
+/// [`Profile::Io`], as the functions take it that depend on the profile.
+pub(super) const IO: u32 = Profile::Io as u32;
+/// [`Profile::Managed`], likewise.
+pub(super) const MANAGED: u32 = Profile::Managed as u32;
 
 /// A row of a table that belongs to a VM.
 pub trait OfVm {
@@ -90,15 +97,15 @@ impl<'a> Plan<'a> {
     /// The first violation of an invariant of the frame: length, magic, version, sizes, table
     /// layout, checksum.
     pub fn open(bytes: &'a [u8]) -> Result<Self, Violation> {
-        Self::open_for::<true>(bytes)
+        Self::open_for::<MANAGED>(bytes)
     }
 
-    /// Opens the plan like [`Self::open`]. `IO`: for an EL2 of the profile `io`. Others know no tables of virtio devices, and take a plan
-    /// that has rows there for one of another size.
+    /// Opens the plan like [`Self::open`], for an EL2 of a [`Profile`]. Those before `io` know no tables of virtio devices, and those before
+    /// `managed` none of rights: they take a plan that has rows there for one of another size.
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_for<const IO: bool>(bytes: &'a [u8]) -> Result<Self, Violation> {
+    pub fn open_for<const PROFILE: u32>(bytes: &'a [u8]) -> Result<Self, Violation> {
         let at = At::HEADER;
         let (header, _) =
             Header::ref_from_prefix(bytes).map_err(|_| at.breaks(Invariant::PlanLength))?;
@@ -140,12 +147,16 @@ impl<'a> Plan<'a> {
             backends: &[],
             virtio_devices: &[],
             virtqueues: &[],
+            rights: &[],
         };
-        if IO {
+        if PROFILE >= IO {
             plan.service_threads = cut.table(TableId::ServiceThreads)?;
             plan.backends = cut.table(TableId::Backends)?;
             plan.virtio_devices = cut.table(TableId::VirtioDevices)?;
             plan.virtqueues = cut.table(TableId::Virtqueues)?;
+        }
+        if PROFILE >= MANAGED {
+            plan.rights = cut.table(TableId::Rights)?;
         }
         at.ensure(cut.rest.is_empty(), Invariant::PlanSize)?;
         at.ensure(checksum(whole) == header.checksum, Invariant::PlanChecksum)?;
@@ -226,6 +237,26 @@ impl<'a> Plan<'a> {
     /// Queues of virtio devices, sorted by device.
     pub const fn virtqueues(&self) -> &'a [Virtqueue] {
         self.virtqueues
+    }
+
+    /// What VMs may do with others, sorted by the one that has the right, then by the other.
+    pub const fn rights(&self) -> &'a [Right] {
+        self.rights
+    }
+
+    /// What VM `manager` may do with VM `vm`: [`right::LIST`](bulkhead_abi::control::right::LIST) and others, or 0.
+    pub fn right(&self, manager: usize, vm: usize) -> u32 {
+        let key = (manager as u64, vm as u64);
+        let place = |row: &Right| (u64::from(row.manager), u64::from(row.vm));
+        let first = self.rights.partition_point(|row| place(row) < key);
+        let row = self.rights.get(first).filter(|row| place(row) == key);
+        row.map_or(0, |row| row.rights)
+    }
+
+    /// Whether a VM has rights over others, or over itself.
+    pub fn is_manager(&self, vm: usize) -> bool {
+        let mut rights = self.rights.iter();
+        rights.any(|row| usize::from(row.manager) == vm)
     }
 
     /// The virtio devices of a VM, ascending by IPA.

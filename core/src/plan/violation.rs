@@ -2,12 +2,15 @@
 
 use bulkhead_abi::plan::TableId;
 
-/// Defines [`Invariant`] with a name and a sentence for each variant, in three groups.
+use super::view::{IO, MANAGED};
+
+/// Defines [`Invariant`] with a name and a sentence for each variant, in groups.
 macro_rules! invariants {
     (
         plan { $($plan:ident = $plan_name:literal : $plan_meaning:literal,)* }
         board { $($board:ident = $board_name:literal : $board_meaning:literal,)* }
         io { $($io:ident = $io_name:literal : $io_meaning:literal,)* }
+        managed { $($managed:ident = $managed_name:literal : $managed_meaning:literal,)* }
     ) => {
         /// A property that every plan has. The name is what EL2 prints when it refuses a plan.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,15 +18,16 @@ macro_rules! invariants {
             $(#[doc = $plan_meaning] $plan,)*
             $(#[doc = $board_meaning] $board,)*
             $(#[doc = $io_meaning] $io,)*
+            $(#[doc = $managed_meaning] $managed,)*
         }
 
         impl Invariant {
             /// All invariants, by number.
             pub const ALL: &'static [Self] =
-                &[$(Self::$plan,)* $(Self::$board,)* $(Self::$io,)*];
+                &[$(Self::$plan,)* $(Self::$board,)* $(Self::$io,)* $(Self::$managed,)*];
 
             /// Invariants of the plan alone; the others relate it to the board.
-            pub const OF_PLAN: &'static [Self] = &[$(Self::$plan,)* $(Self::$io,)*];
+            pub const OF_PLAN: &'static [Self] = &[$(Self::$plan,)* $(Self::$io,)* $(Self::$managed,)*];
 
             /// Whether this is an invariant of the plan alone.
             pub const fn is_of_plan(self) -> bool {
@@ -36,16 +40,25 @@ macro_rules! invariants {
                     $(Self::$plan => $plan_name,)*
                     $(Self::$board => $board_name,)*
                     $(Self::$io => $io_name,)*
+                    $(Self::$managed => $managed_name,)*
                 }
             }
 
-            /// The bytes of [`Self::name`] as EL2 has them. `IO`: in the profile `io`; others break no invariant of virtio
-            /// devices, and have no name of one.
-            pub fn name_for<const IO: bool>(self) -> &'static [u8] {
+            /// The bytes of [`Self::name`] as EL2 has them in a profile: those before `io` break no invariant of virtio devices, and those
+            /// before `managed` none of rights, and have no name of one.
+            pub fn name_for<const PROFILE: u32>(self) -> &'static [u8] {
                 const ALL: &str = concat!($($plan_name, "\n",)* $($board_name, "\n",)*);
                 const WITH_IO: &str =
                     concat!($($plan_name, "\n",)* $($board_name, "\n",)* $($io_name, "\n",)*);
-                line(if IO { WITH_IO } else { ALL }, self as usize)
+                const WITH_RIGHTS: &str = concat!(
+                    $($plan_name, "\n",)* $($board_name, "\n",)* $($io_name, "\n",)* $($managed_name, "\n",)*
+                );
+                let names = match PROFILE {
+                    MANAGED => WITH_RIGHTS,
+                    IO => WITH_IO,
+                    _ => ALL,
+                };
+                line(names, self as usize)
             }
 
             /// The property as a sentence. Only the host tool shows it.
@@ -54,6 +67,7 @@ macro_rules! invariants {
                     $(Self::$plan => $plan_meaning,)*
                     $(Self::$board => $board_meaning,)*
                     $(Self::$io => $io_meaning,)*
+                    $(Self::$managed => $managed_meaning,)*
                 }
             }
         }
@@ -180,7 +194,7 @@ invariants! {
         Backend = "backend": "A backend is a VM with the virtual GIC, and the service thread of its devices is in the plan.",
         BackendNews = "backend-news": "The page with the news of a backend lies in the RAM of its VM, where nothing is loaded.",
         VirtioVms = "virtio-vms": "A virtio device belongs to a VM with the virtual GIC, or is polled, and a backend in another VM, or EL2, serves it.",
-        VirtioConsole = "virtio-console": "What EL2 serves is a console: one for each VM at most, with two queues, and without window, config, flags, `poll` or features of its own.",
+        VirtioConsole = "virtio-console": "What EL2 serves is a console: one for each VM at most, with two queues, and without window, config, flags, `poll` or features of its own; one with the control port has six, and MULTIPORT with a config of two ports.",
         VirtioType = "virtio-type": "A virtio device is of a type that another VM can serve: its driver does not write to its config, and its backend needs no memory of the guest.",
         VirtioNumber = "virtio-number": "Virtio devices of a backend have different numbers below 64, and those of one type different units.",
         VirtioFlags = "virtio-flags": "No unknown flag of a virtio device or of a virtqueue is set.",
@@ -193,6 +207,10 @@ invariants! {
         VirtqueueSize = "virtqueue-size": "A virtqueue and its slots are a power of two in number, 2 to 256, and a slot is a multiple of 16 bytes long.",
         VirtqueueRequest = "virtqueue-request": "The largest legal request of a virtqueue is not empty, and fits its slots.",
         VirtqueueWindow = "virtqueue-window": "The backend's queues and their slots lie at multiples of 16 in the window of their device, behind its first page, apart from each other.",
+    }
+    managed {
+        Rights = "rights": "Rights over a VM are known ones, `list` among them; a locked VM grants `list` and `stats` only. At most 4 VMs have some.",
+        ManagerPort = "manager-port": "A VM that has rights has a console with the control port, and nobody else has one.",
     }
 }
 
@@ -223,20 +241,29 @@ impl Violation {
 
 /// Defines the names of tables, of which those of virtio devices come last.
 macro_rules! table_names {
-    (plan { $($table:ident = $name:literal,)* } io { $($io:ident = $io_name:literal,)* }) => {
+    (plan { $($table:ident = $name:literal,)* } io { $($io:ident = $io_name:literal,)* }
+     managed { $($managed:ident = $managed_name:literal,)* }) => {
         /// Name of a table in messages.
         pub const fn table_name(table: TableId) -> &'static str {
             match table {
                 $(TableId::$table => $name,)*
                 $(TableId::$io => $io_name,)*
+                $(TableId::$managed => $managed_name,)*
             }
         }
 
         /// The bytes of [`table_name`] as EL2 has them, as [`Invariant::name_for`].
-        pub fn table_name_for<const IO: bool>(table: TableId) -> &'static [u8] {
+        pub fn table_name_for<const PROFILE: u32>(table: TableId) -> &'static [u8] {
             const ALL: &str = concat!($($name, "\n",)*);
             const WITH_IO: &str = concat!($($name, "\n",)* $($io_name, "\n",)*);
-            line(if IO { WITH_IO } else { ALL }, table as usize)
+            const WITH_RIGHTS: &str =
+                concat!($($name, "\n",)* $($io_name, "\n",)* $($managed_name, "\n",)*);
+            let names = match PROFILE {
+                MANAGED => WITH_RIGHTS,
+                IO => WITH_IO,
+                _ => ALL,
+            };
+            line(names, table as usize)
         }
     };
 }
@@ -261,6 +288,9 @@ table_names! {
         Backends = "backend",
         VirtioDevices = "virtio-device",
         Virtqueues = "virtqueue",
+    }
+    managed {
+        Rights = "right",
     }
 }
 

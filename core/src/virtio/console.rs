@@ -1,9 +1,10 @@
-//! virtio-console (VIRTIO 1.2, 5.3), the one type of device whose backend is EL2 itself: the VM's console is here. It has port 0 and no features
-//! of its own. Bytes go between the guest's buffers and the VM's streams, in slices; a chain for which there is no room, or no input, waits where it is.
+//! virtio-console (VIRTIO 1.2, 5.3), the one type of device whose backend is EL2 itself: the VM's console is here. It has port 0, and no features
+//! of its own unless its VM manages others ([`ports`](super::ports)). Bytes go between the guest's buffers and the VM's streams, in slices; a chain for which there is no room, or no input, waits where it is.
 
 use super::device::Outcome;
 use super::guest_ring::{Broken, GuestRing, Walk};
 use super::memory::{Access, At, Memory, Space};
+use super::ports::ONE;
 use super::queue::Budget;
 use super::requests::{Release, Requests};
 use super::transport::Transport;
@@ -24,20 +25,26 @@ struct Begun {
     written: u32,
 }
 
-/// The device.
-#[derive(Debug, Default)]
-pub struct Console {
+/// The device, with so many queues: [`ONE`], or [`WITH_CONTROL`](super::ports::WITH_CONTROL) where some have the control port.
+#[derive(Debug)]
+pub struct Console<const QUEUES: usize> {
     rings: [Option<GuestRing>; QUEUES],
-    begun: [Option<Begun>; QUEUES],
+    begun: [Option<Begun>; ONE],
     /// The driver drives it, and it has not failed since.
     driven: bool,
 }
 
-impl Console {
+impl<const QUEUES: usize> Default for Console<QUEUES> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const QUEUES: usize> Console<QUEUES> {
     /// A device that nobody drives.
     pub const fn new() -> Self {
         Self {
-            rings: [None, None],
+            rings: [const { None }; QUEUES],
             begun: [None, None],
             driven: false,
         }
@@ -79,10 +86,15 @@ impl Console {
 
     /// Lets go of a queue or of all. Nothing of the guest's memory behind them is used afterwards.
     fn let_go(&mut self, what: Release) {
-        let all = (0..QUEUES).zip(self.rings.iter_mut().zip(&mut self.begun));
-        for (index, (ring, begun)) in all {
-            if what == Release::All || what == Release::Queue(index as u16) {
-                (*ring, *begun) = (None, None);
+        let hits = |index| what == Release::All || what == Release::Queue(index as u16);
+        for (index, ring) in (0..QUEUES).zip(&mut self.rings) {
+            if hits(index) {
+                *ring = None;
+            }
+        }
+        for (index, begun) in (0..ONE).zip(&mut self.begun) {
+            if hits(index) {
+                *begun = None;
             }
         }
         self.driven &= what != Release::All;
@@ -109,10 +121,21 @@ impl Console {
                 .serve(memory, space, streams, budget, &mut outcome)
                 .is_err()
         {
-            self.driven = false;
-            (outcome.failed, outcome.more) = (true, false);
+            self.break_off(&mut outcome);
         }
         outcome
+    }
+
+    /// The queues behind those of port 0, while the device is driven.
+    pub fn rings_of_ports(&mut self) -> Option<&mut [Option<GuestRing>]> {
+        let rings = self.rings.get_mut(ONE..)?;
+        self.driven.then_some(rings)
+    }
+
+    /// The driver has broken a rule of those queues.
+    pub const fn break_off(&mut self, outcome: &mut Outcome) {
+        self.driven = false;
+        (outcome.failed, outcome.more) = (true, false);
     }
 
     /// Moves bytes of both queues, output first.

@@ -58,6 +58,18 @@ pub struct Outcome {
     pub more: bool,
 }
 
+impl Outcome {
+    /// All that one or the other asks for.
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            used: self.used || other.used,
+            backend: self.backend || other.backend,
+            failed: self.failed || other.failed,
+            more: self.more || other.more,
+        }
+    }
+}
+
 /// A queue: in use, or with its memory spare. Neither where the device has no such queue.
 #[derive(Debug, Default)]
 struct Place<'a> {
@@ -255,7 +267,7 @@ impl<'a> Device<'a> {
         };
         match served {
             Ok(()) => {}
-            Err(Broken::Guest) => outcome = merge(outcome, self.break_off(memory)),
+            Err(Broken::Guest) => outcome = outcome.and(self.break_off(memory)),
             Err(Broken::Backend) => {
                 self.ending = true;
                 outcome.more = true;
@@ -369,14 +381,5 @@ impl<'a> Device<'a> {
             more |= queue.sleep(memory, space)?;
         }
         Ok(more)
-    }
-}
-
-const fn merge(one: Outcome, other: Outcome) -> Outcome {
-    Outcome {
-        used: one.used || other.used,
-        backend: one.backend || other.backend,
-        failed: one.failed || other.failed,
-        more: one.more || other.more,
     }
 }

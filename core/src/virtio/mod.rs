@@ -7,7 +7,7 @@
 //! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
 //! | [`session`] | the handshake with the backend |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
-//! | [`console`] | virtio-console |
+//! | [`console`] | virtio-console; [`ports`] its control port |
 //! | [`round`] | which device has its turn, [`pending`] which has something to do, [`polls`] which is looked at without being asked |
 //! | [`pages`] | what a service thread reaches where, [`window`] what a window begins with |
 //! | [`memory`] | how memory of VMs is reached |
@@ -22,6 +22,7 @@ pub mod memory;
 pub mod pages;
 pub mod pending;
 pub mod polls;
+pub mod ports;
 pub mod queue;
 pub mod requests;
 pub mod round;

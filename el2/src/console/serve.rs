@@ -12,8 +12,9 @@ use crate::console::state::{AWAKE, Console};
 use crate::hw::timer;
 use crate::mailbox;
 use crate::monitor::PUBLISHED;
+use crate::orders::{ManageVms, follow_limits, tell_pcpu, try_manage};
 use crate::plan::{self, plan};
-use crate::profile::{IO, MONITOR};
+use crate::profile::{IO, MANAGED, MONITOR};
 use crate::virtio;
 use crate::vm::{self, LIMITS, VCPU_LOCATION};
 
@@ -38,11 +39,6 @@ impl Sources for Vms<'_> {
     fn name(&self, index: usize) -> &[u8] {
         self.0.get(index).map_or(&[], |vm| &vm.name)
     }
-}
-
-/// Sends a message to the pCPU of a vCPU (row of the plan), whichever of its threads runs.
-fn tell_pcpu(id: usize, message: u32) {
-    mailbox::send(mailbox::of_pcpu(VCPU_LOCATION.of(id)), message);
 }
 
 /// The times at which the console has to look again without being told (physical counter).
@@ -236,6 +232,10 @@ impl Console {
         let (mut sent, mut commanded) = (false, false);
         let (now, hold) = (timer::now(), timer::milliseconds(HOLD_MS));
         self.input = true;
+        if MANAGED && let Some(key) = self.kept.take() {
+            self.command(key);
+            return true;
+        }
         for _ in 0..BATCH {
             let input = &vm::vm(self.keys.focus).streams.input;
             let waits = self.keys.needs_room() && self.hold.stays(input.free(), now, hold);
@@ -287,21 +287,28 @@ impl Console {
         commanded
     }
 
-    /// Passes a key to the monitor and carries out what the monitor decides.
+    /// Passes a key to the monitor and carries out what the monitor decides. While a manager gives an order the key waits.
     fn command(&mut self, key: u8) {
+        if !MANAGED {
+            let mut manage = ManageVms::of_console();
+            return self.perform(key, &mut manage);
+        }
+        if try_manage(|manage| self.perform(key, manage)).is_none() {
+            self.kept = Some(key);
+        }
+    }
+
+    /// The same, with the authority for orders.
+    fn perform(&mut self, key: u8, manage: &mut ManageVms) {
         let (vms, vcpus) = (plan().vms, plan().vcpus);
         match self.monitor.key(key, vms, vcpus, &LIMITS) {
             Action::Nothing => {}
             Action::Order(order, vm) => {
-                if let Err(phase) = self.manage.carry_out(order, vm) {
+                if let Err(phase) = manage.carry_out(order, vm) {
                     self.monitor.refuse(phase);
                 }
             }
-            Action::Follow(vm) => {
-                for id in plan::ids_of(vm) {
-                    tell_pcpu(id, mailbox::SHARES);
-                }
-            }
+            Action::Follow(vm) => follow_limits(vm),
             Action::Leave => self.keys.leave_monitor(),
         }
     }

@@ -9,7 +9,6 @@ use bulkhead_core::sync::Awake;
 
 use crate::hw::uart::Uart;
 use crate::mailbox;
-use crate::orders::ManageVms;
 
 /// Whether the drainer knows that there is something to do, and looks again without being told.
 pub(super) static AWAKE: Awake = Awake::new();
@@ -39,7 +38,8 @@ pub fn output_waits() {
 pub struct Console {
     /// The board's UART.
     pub uart: Uart,
-    pub(super) manage: ManageVms,
+    /// A key of the monitor that waits for a manager to have given its order.
+    pub(super) kept: Option<u8>,
     pub(super) mux: Mux,
     pub(super) keys: Keys,
     pub(super) hold: Hold,
@@ -64,10 +64,10 @@ pub struct Console {
 impl Console {
     /// Returns a console whose input goes to the first VM. `pace`: ticks from one turn of the drain
     /// to the next at least.
-    pub const fn new(uart: Uart, manage: ManageVms, pace: u64) -> Self {
+    pub const fn new(uart: Uart, pace: u64) -> Self {
         Self {
             uart,
-            manage,
+            kept: None,
             mux: Mux::new(),
             keys: Keys::new(0),
             hold: Hold::new(),

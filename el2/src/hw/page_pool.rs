@@ -41,7 +41,7 @@ pub fn vcpu_page_number(id: usize) -> usize {
 
 /// Returns the first page of the page pool for VM `index`.
 pub fn vm_page_number(index: usize) -> usize {
-    let services = if cfg!(feature = "io") {
+    let services = if cfg!(any(feature = "io", feature = "managed")) {
         plan().service_threads().len()
     } else {
         0

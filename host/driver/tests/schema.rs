@@ -52,7 +52,7 @@ const EXPRESSIBLE: [Code; 32] = [
 ];
 /// More such codes: of VMs.
 const OF_VMS: [Code; 6] = [
-    Code::VersionLacks,
+    Code::ManagesRight,
     Code::VmImage,
     Code::VmMemory,
     Code::VmName,

@@ -22,7 +22,9 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     let without = system.monitor.as_ref().filter(|monitor| !monitor.value);
     let all = system.vms.iter().zip(times);
     let sharer = { all }.find(|(_, time)| **time != CpuTime::Pinned);
-    let least = if io::is_needed(system) {
+    let least = if system.vms.iter().any(|vm| vm.manages_place.is_some()) {
+        Profile::Managed
+    } else if io::is_needed(system) {
         Profile::Io
     } else {
         Profile::Shared
@@ -58,5 +60,6 @@ pub(super) fn why(profile: Profile, mut times: impl Iterator<Item = CpuTime>) ->
         }
         Profile::Shared => "for the monitor; without it (monitor = false) it would be static",
         Profile::Io => "VMs have virtio devices",
+        Profile::Managed => "a VM manages others",
     }
 }

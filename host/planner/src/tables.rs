@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, LOAD_LIMIT, MAGIC,
-    Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed,
-    TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES,
-    VM_TIME_STOPS, Vcpu, Vm,
+    Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Right,
+    Seed, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_LOCKED,
+    VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS, VM_WAITS, Vcpu, Vm,
 };
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
 use bulkhead_model::board::{Board, Parts};
-use bulkhead_model::describe::{CpuTime, CrashSpec, System, VmSpec};
+use bulkhead_model::describe::{self, CpuTime, CrashSpec, System, VmSpec};
 
 use super::guest::Guest;
 use super::io::{self, PlannedIo};
@@ -47,7 +47,8 @@ pub(super) fn layout(
     if let Some(io) = io {
         io.pages = io::highest(io, guests);
     }
-    let rows = io::Rows::of(io.as_ref(), &[]).size() as u64;
+    let rights = size_of_val(&*rights(system)) as u64;
+    let rows = io::Rows::of(io.as_ref(), &[]).size() as u64 + rights;
     let size = plan_size((guests, doorbells), pcpus, system, board) + rows;
     let mut next = (el2 + size).next_multiple_of(PAGE);
     let mut known: Vec<(Content, u64)> = Vec::new();
@@ -162,6 +163,18 @@ fn plan_size(
     size as u64
 }
 
+/// What VMs may do with others.
+fn rights(system: &System) -> Vec<Right> {
+    let vms = &system.vms;
+    let all = (0..vms.len()).flat_map(|manager| (0..vms.len()).map(move |vm| (manager, vm)));
+    let rows = all.map(|(manager, vm)| Right {
+        manager: manager as u16,
+        vm: vm as u16,
+        rights: describe::rights(vms, manager, vm),
+    });
+    rows.filter(|row| row.rights != 0).collect()
+}
+
 /// Seeds in a guest's device tree.
 fn guest_seeds(guest: &Guest) -> Vec<crate::guest_tree::SeedPlace> {
     guest
@@ -262,6 +275,7 @@ pub(super) fn emit(
         writer.table(&rows.backends);
         writer.table(&rows.devices);
         writer.table(&rows.queues);
+        writer.table(&rights(system));
         let image = image(guests, (cpus.len(), profile), system, (layout, io));
         let header = header(board, system, image, &writer);
         let mut bytes = [header.as_bytes(), &writer.body].concat();
@@ -340,6 +354,8 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
         (spec.deterministic, VM_DETERMINISTIC),
         (spec.has_own_ptimer(), VM_OWN_PTIMER),
         (spec.time_stops, VM_TIME_STOPS),
+        (spec.waits.is_some(), VM_WAITS),
+        (spec.locked.is_some(), VM_LOCKED),
         (
             io::service_vm(system) == Some(usize::from(vm)),
             VM_BACKGROUND,

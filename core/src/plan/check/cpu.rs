@@ -6,7 +6,7 @@ use bulkhead_abi::plan::{
 };
 
 use super::number_of;
-use crate::plan::view::Plan;
+use crate::plan::view::{IO, MANAGED, Plan};
 use crate::plan::violation::{At, Check, Invariant};
 use crate::sched::bound::{Promise, WHOLE, worst_load};
 
@@ -58,10 +58,12 @@ impl Plan<'_> {
         rows.filter(move |(_, vcpu)| usize::from(vcpu.pcpu) == pcpu)
     }
 
-    /// The smallest profile of EL2 that has what the plan uses. `IO`: as in [`Self::check_for`].
-    pub fn least_profile<const IO: bool>(&self) -> Profile {
+    /// The smallest profile of EL2 that has what the plan uses. `PROFILE`: as in [`Self::check_for`].
+    pub fn least_profile<const PROFILE: u32>(&self) -> Profile {
         // A pinned vCPU has its pCPU alone.
-        if IO && self.has_virtio() {
+        if PROFILE >= MANAGED && !self.rights().is_empty() {
+            Profile::Managed
+        } else if PROFILE >= IO && self.has_virtio() {
             Profile::Io
         } else if self.vcpus.iter().all(|vcpu| vcpu.policy == PINNED) {
             Profile::Static

@@ -6,7 +6,7 @@ use bulkhead_abi::plan::{
 
 use super::regions::{is_memory, region_pa};
 use crate::plan::span::{Span, align_up, aligned};
-use crate::plan::view::Plan;
+use crate::plan::view::{IO, Plan};
 use crate::plan::violation::{At, Check, Invariant};
 use crate::stage2::pages_needed;
 
@@ -15,11 +15,11 @@ const IMAGE_ALIGN: u64 = 2 * 1024 * 1024;
 
 impl Plan<'_> {
     /// Checks the location of the image, and of the plan in it.
-    pub(super) fn check_image<const IO: bool>(&self) -> Check {
+    pub(super) fn check_image<const PROFILE: u32>(&self) -> Check {
         let at = At::HEADER;
         let image = &self.header.image;
         let known = image.profile < Profile::ALL.len() as u32;
-        let fits = known && self.least_profile::<IO>() as u32 <= image.profile;
+        let fits = known && self.least_profile::<PROFILE>() as u32 <= image.profile;
         at.ensure(fits, Invariant::Profile)?;
         let base = aligned(image.base, IMAGE_ALIGN) && image.base < LOAD_LIMIT;
         at.ensure(base, Invariant::ImageBase)?;
@@ -49,7 +49,7 @@ impl Plan<'_> {
     }
 
     /// Checks the number of pages of stage-2 tables and of the whole page pool.
-    pub(super) fn check_page_pool<const IO: bool>(&self) -> Check {
+    pub(super) fn check_page_pool<const PROFILE: u32>(&self) -> Check {
         let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_PAGES));
         let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_PAGES));
         let vcpus = (self.vcpus.len() as u64).wrapping_mul(u64::from(VCPU_PAGES));
@@ -60,7 +60,7 @@ impl Plan<'_> {
                 .ensure(u64::from(vm.s2_pages) == needed, Invariant::VmStage2Pages)?;
             pages = pages.wrapping_add(needed);
         }
-        if IO {
+        if PROFILE >= IO {
             pages = pages.wrapping_add(self.virtio_pages());
         }
         At::HEADER.ensure(

@@ -9,6 +9,7 @@ mod image;
 mod interrupts;
 mod payloads;
 mod regions;
+mod rights;
 mod service;
 mod virtio;
 mod virtqueues;
@@ -19,7 +20,7 @@ use bulkhead_abi::plan::{MAX_DOORBELLS, MAX_PCPUS, MAX_ROWS, MAX_VCPUS, MAX_VMS,
 pub use calls::may_be_allowed;
 pub(super) use regions::is_memory;
 
-use super::view::{OfVm, Plan};
+use super::view::{IO, MANAGED, OfVm, Plan};
 use super::violation::{At, Check, Invariant};
 
 /// Maximum number of ranges of memory in a plan.
@@ -35,17 +36,17 @@ impl Plan<'_> {
     /// # Errors
     /// The first violation.
     pub fn check(&self) -> Check {
-        self.check_for::<true>()
+        self.check_for::<MANAGED>()
     }
 
-    /// Checks every invariant like [`Self::check`]. `IO`: for an EL2 of the profile `io`; others have opened a plan without virtio devices.
+    /// Checks every invariant like [`Self::check`]. `PROFILE`: that of [`Plan::open_for`].
     ///
     /// # Errors
     /// The first violation.
-    pub fn check_for<const IO: bool>(&self) -> Check {
+    pub fn check_for<const PROFILE: u32>(&self) -> Check {
         self.check_counts()?;
         self.check_order()?;
-        if IO {
+        if PROFILE >= IO {
             self.check_virtio_tables()?;
         }
         self.check_board()?;
@@ -55,11 +56,11 @@ impl Plan<'_> {
         self.check_vcpus()?;
         self.check_cpu_time()?;
         self.check_modes()?;
-        self.check_regions::<IO>()?;
+        self.check_regions::<PROFILE>()?;
         self.check_overlaps()?;
-        self.check_image::<IO>()?;
+        self.check_image::<PROFILE>()?;
         self.check_payloads()?;
-        self.check_page_pool::<IO>()?;
+        self.check_page_pool::<PROFILE>()?;
         self.check_starts()?;
         self.check_seeds()?;
         self.check_devices()?;
@@ -69,12 +70,15 @@ impl Plan<'_> {
         self.check_quiets()?;
         self.check_calls()?;
         self.check_doorbells()?;
-        if IO {
+        if PROFILE >= IO {
             self.check_service_threads()?;
             self.check_backends()?;
-            self.check_virtio_devices()?;
+            self.check_virtio_devices::<PROFILE>()?;
             self.check_virtqueues()?;
             self.check_service_pages()?;
+        }
+        if PROFILE >= MANAGED {
+            self.check_rights()?;
         }
         Ok(())
     }

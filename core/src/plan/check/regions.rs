@@ -9,7 +9,7 @@ use super::board::pa_span;
 use super::cpu::DIRECT_V2;
 use super::vms::ipa_span;
 use crate::plan::span::{Span, aligned};
-use crate::plan::view::{Plan, rows_of};
+use crate::plan::view::{IO, Plan, rows_of};
 use crate::plan::violation::{At, Check, Invariant};
 
 /// [`RegionKind`] as encoded in the plan.
@@ -63,18 +63,18 @@ fn same_shared(one: &Region, other: &Region) -> bool {
 
 impl Plan<'_> {
     /// Checks the regions, each by itself. `IO`: there may be registers of virtio devices.
-    pub(super) fn check_regions<const IO: bool>(&self) -> Check {
+    pub(super) fn check_regions<const PROFILE: u32>(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
             at.ensure(
-                region.kind <= if IO { VIRTIO } else { STOLEN },
+                region.kind <= if PROFILE >= IO { VIRTIO } else { STOLEN },
                 Invariant::RegionKind,
             )?;
             let access = match region.kind {
                 RAM => region.access == ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE,
                 DEVICE | GICV => region.access == ACCESS_READ | ACCESS_WRITE,
                 STOLEN => region.access == ACCESS_READ,
-                VIRTIO if IO => region.access == ACCESS_READ,
+                VIRTIO if PROFILE >= IO => region.access == ACCESS_READ,
                 _ => region.access & !(ACCESS_WRITE | ACCESS_UNCACHED) == ACCESS_READ,
             };
             at.ensure(access, Invariant::RegionAccess)?;
@@ -92,7 +92,7 @@ impl Plan<'_> {
                 }
                 GICV => at.ensure(self.is_interface(region), Invariant::RegionGicv)?,
                 STOLEN => at.ensure(self.is_stolen_time(region), Invariant::VmStolenTime)?,
-                VIRTIO if IO => {
+                VIRTIO if PROFILE >= IO => {
                     let used = self.has_virtio_device(region);
                     at.ensure(used, Invariant::VirtioRegisters)?;
                 }

@@ -3,8 +3,8 @@
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::plan::{
     Backend, MAX_POLL, MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS,
-    MIN_POLL, NONE, PAGE, PLAN_CONFIG, Region, TableId, VIRTIO_CONSOLE, VIRTIO_RESETS,
-    VirtioDevice,
+    MIN_POLL, NONE, PAGE, PLAN_CONFIG, Region, TableId, VIRTIO_CONSOLE, VIRTIO_NO_CONSOLE,
+    VIRTIO_RESETS, VirtioDevice,
 };
 
 use super::cpu::VGIC;
@@ -12,9 +12,9 @@ use super::regions::{VIRTIO, is_ram, region_ipa};
 use super::vms::ipa_span;
 use super::{number_of, sorted};
 use crate::plan::span::{Span, aligned};
-use crate::plan::view::Plan;
+use crate::plan::view::{MANAGED, Plan};
 use crate::plan::violation::{At, Check, Invariant};
-use crate::virtio::console;
+use crate::virtio::ports::{self, MULTIPORT};
 use crate::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 
 /// Mask of the flags that are defined for virtio devices.
@@ -120,10 +120,12 @@ impl Plan<'_> {
     }
 
     /// Checks the virtio devices, after their backends.
-    pub(super) fn check_virtio_devices(&self) -> Check {
+    pub(super) fn check_virtio_devices<const PROFILE: u32>(&self) -> Check {
         for (row, device) in self.virtio_devices().iter().enumerate() {
             let at = At::row(TableId::VirtioDevices, row);
-            at.ensure(device.flags & !FLAGS == 0, Invariant::VirtioFlags)?;
+            let without = PROFILE >= MANAGED && device.features & MULTIPORT != 0;
+            let flags = FLAGS | if without { VIRTIO_NO_CONSOLE } else { 0 };
+            at.ensure(device.flags & !flags == 0, Invariant::VirtioFlags)?;
             let polled = device.poll != 0;
             let backend = self.backends().get(usize::from(device.backend));
             let backend = backend
@@ -149,7 +151,7 @@ impl Plan<'_> {
             let there = regions.any(|region| region.kind == VIRTIO && region.ipa == device.ipa);
             at.ensure(there, Invariant::VirtioRegisters)?;
             if is_el2(backend) {
-                self.check_console(at, row, device)?;
+                self.check_console::<PROFILE>(at, row, device)?;
             } else {
                 self.check_window(at, row, device, usize::from(backend.vm), backend.page)?;
             }
@@ -160,11 +162,33 @@ impl Plan<'_> {
     }
 
     /// Checks a device that EL2 serves itself.
-    fn check_console(&self, at: At, row: usize, device: &VirtioDevice) -> Check {
-        let bare = device.window == 0 && device.window_size == 0 && device.config_bytes == 0;
-        let bare = bare && device.flags == 0 && device.poll == 0 && device.features & !KNOWN == 0;
-        let queues = self.virtqueues_of(row).len() == console::QUEUES;
-        let is_console = device.id == VIRTIO_CONSOLE && bare && queues;
+    fn check_console<const PROFILE: u32>(
+        &self,
+        at: At,
+        row: usize,
+        device: &VirtioDevice,
+    ) -> Check {
+        let own = device.features & !(KNOWN | MULTIPORT);
+        let bare = device.window == 0 && device.window_size == 0 && own == 0;
+        let flags = device.flags
+            & !if PROFILE >= MANAGED {
+                VIRTIO_NO_CONSOLE
+            } else {
+                0
+            };
+        let bare = bare && flags == 0 && device.poll == 0;
+        let queues = self.virtqueues_of(row).len();
+        let shape = if PROFILE >= MANAGED && device.features & MULTIPORT != 0 {
+            let port = At::row(TableId::VirtioDevices, row);
+            let managed = self.is_manager(usize::from(device.vm));
+            port.ensure(managed, Invariant::ManagerPort)?;
+            queues == ports::WITH_CONTROL
+                && usize::from(device.config_bytes) == ports::CONFIG.len()
+                && device.config.starts_with(&ports::CONFIG)
+        } else {
+            queues == ports::ONE && device.config_bytes == 0 && device.features & MULTIPORT == 0
+        };
+        let is_console = device.id == VIRTIO_CONSOLE && bare && shape;
         at.ensure(is_console, Invariant::VirtioConsole)?;
         for (number, other) in self.virtio_devices().iter().take(row).enumerate() {
             let apart = other.backend != device.backend || other.vm != device.vm;

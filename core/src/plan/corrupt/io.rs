@@ -20,6 +20,9 @@ const NET: Row = Number(1);
 /// Its second queue.
 const SECOND: Row = Number(2);
 
+/// Minus the bytes of a row about a virtqueue.
+const QUEUE: u64 = MINUS << 5;
+
 cases! {
     /// Cases for plans with virtio devices, for an EL2 of the profile `io`. With those for other plans they alter each field
     /// and break each invariant that altering a field can break.
@@ -32,7 +35,7 @@ cases! {
     TableLayout: ["Table[14].count" R, Add(1)];
     TableLayout: ["Table[15].offset" R, Add(8)];
     TableLayout: ["Table[15].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[15].count" R, Add(MINUS)];
+    PlanSize: ["Table[15].count" R, Add(MINUS)]["Table[16].offset" R, Add(QUEUE)];
     Profile: ["Image.profile" R, Set(1)];
     RegionKind: ["Region.kind" REG, Set(6)];
     RegionAccess: ["Region.access" REG, Set(3)];

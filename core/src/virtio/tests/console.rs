@@ -13,6 +13,7 @@ use super::parts::*;
 use crate::console::mux::Streams;
 use crate::virtio::console::Console;
 use crate::virtio::device::Outcome;
+use crate::virtio::ports::ONE;
 use crate::virtio::queue::Budget;
 use crate::virtio::requests::{Release, Requests};
 use crate::virtio::round::SLICE;
@@ -187,7 +188,7 @@ impl Side {
 
 struct World {
     ram: Ram,
-    console: Console,
+    console: Console<ONE>,
     requests: Requests,
     transport: Transport,
     streams: Streams,
@@ -209,7 +210,7 @@ impl World {
     fn new(events: bool) -> Self {
         let mut world = Self {
             ram: Ram::new(),
-            console: Console::new(),
+            console: Console::<ONE>::new(),
             requests: Requests::new(),
             transport: Transport::new(),
             streams: Streams::default(),

@@ -86,13 +86,14 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
 }
 
 /// Folders of `tests/` that have scenarios, by subject. Everything else there belongs to tests of that name.
-const ROOMS: [&str; 10] = [
+const ROOMS: [&str; 11] = [
     "gic",
     "gppt",
     "smp",
     "sched",
     "devices",
     "virtio",
+    "control",
     "hostile",
     "lifecycle",
     "linux",

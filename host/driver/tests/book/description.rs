@@ -96,6 +96,10 @@ fn kind(value: &Value) -> String {
         Some("array") if value["items"]["type"] == "object" => "list of tables".to_owned(),
         Some("array") => "list of texts".to_owned(),
         Some("object") if value["properties"].is_object() => "table".to_owned(),
+        Some("object") if value["additionalProperties"]["type"] == "array" => format!(
+            "table of names, each with a list of {}",
+            words(&value["additionalProperties"]["items"]["enum"])
+        ),
         Some("object") => format!(
             "table of names: {}",
             words(&value["additionalProperties"]["enum"])
@@ -158,6 +162,11 @@ fn implied(rule: &Value) -> String {
     let conditions = rule["if"]["properties"].as_object().expect("a condition");
     let (key, value) = conditions.iter().next().expect("one key");
     let value = value["const"].as_str().expect("a value");
+    if rule["then"]["anyOf"].is_array() {
+        let one = required(&rule["then"]["anyOf"]).join(" or ");
+        let without = required(&rule["else"]["not"]["anyOf"]).join(", ");
+        return format!("With `{key} = \"{value}\"` it has {one}, else no {without}.");
+    }
     let then = words(&rule["then"]["required"]).replace(", ", " and ");
     match rule.get("else") {
         None => format!("With `{key} = \"{value}\"` it has {then}."),

@@ -8,7 +8,7 @@ use bulkhead_abi::plan;
 use super::source::{Item, Kind, items};
 
 /// Names of the parts of a plan in the code, with what the compiler says about their sizes.
-const ROWS: [(&str, usize); 19] = [
+const ROWS: [(&str, usize); 20] = [
     ("Header", size_of::<plan::Header>()),
     ("Board", size_of::<plan::Board>()),
     ("Image", size_of::<plan::Image>()),
@@ -28,11 +28,18 @@ const ROWS: [(&str, usize); 19] = [
     ("Backend", size_of::<plan::Backend>()),
     ("VirtioDevice", size_of::<plan::VirtioDevice>()),
     ("Virtqueue", size_of::<plan::Virtqueue>()),
+    ("Right", size_of::<plan::Right>()),
 ];
 
 /// The page.
 pub fn page() -> String {
-    let files = ["plan.rs", "plan/build.rs", "plan/io.rs"];
+    let files = [
+        "plan.rs",
+        "plan/build.rs",
+        "plan/interrupts.rs",
+        "plan/io.rs",
+        "plan/control.rs",
+    ];
     let items: Vec<Item> = (files.iter())
         .flat_map(|file| items(&format!("abi/src/{file}")))
         .collect();

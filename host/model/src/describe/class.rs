@@ -42,10 +42,8 @@ pub(super) const BOARD_RESET: Deviation = Deviation {
 /// A thing that a class asks for and that a VM can do without.
 struct Lack {
     class: Class,
-    /// Whether this version has it.
-    built: bool,
     key: Word,
-    /// Value that states the deviation; others would ask for the real thing.
+    /// Value that states the deviation.
     lesser: &'static str,
     deviation: Deviation,
 }
@@ -54,7 +52,6 @@ struct Lack {
 const LACKS: [Lack; 2] = [
     Lack {
         class: Class::HardRealtime,
-        built: true,
         key: VM.word("interrupts"),
         lesser: VGIC,
         deviation: Deviation {
@@ -65,7 +62,6 @@ const LACKS: [Lack; 2] = [
     },
     Lack {
         class: Class::Management,
-        built: false,
         key: VM.word("control"),
         lesser: NO_CONTROL,
         deviation: Deviation {
@@ -86,65 +82,69 @@ pub(super) fn deviations(
     let mut deviations = Vec::new();
     for lack in &LACKS {
         let stated = reader.read(lack.key);
-        let asks = class == lack.class;
-        let (key, lesser) = (lack.key.0.name, lack.lesser);
-        match stated {
-            Some(word) if word.value != lesser && lack.built => {}
-            None if lack.built => {}
-            Some(word) if word.value != lesser => reader.report(
-                Finding::new(
-                    Code::VersionLacks,
-                    format!("{key} = \"{}\" is not in this version", word.value),
-                )
-                .at(word.span, "asks for more than there is")
-                .also(class_span.clone(), "the class of this VM")
-                .help(if asks {
-                    format!("say {key} = \"{lesser}\": a deviation, shown in the plan")
-                } else {
-                    format!(
-                        "leave `{key}` out: a {} VM does not need it",
-                        class_name(class)
-                    )
-                }),
-            ),
-            Some(_) if asks => deviations.push(lack.deviation.clone()),
-            Some(word) => reader.report(
-                Finding::new(
-                    Code::ClassSuperfluous,
-                    format!(
-                        "{key} = \"{lesser}\" states a deviation that a {} VM does not have",
-                        class_name(class)
-                    ),
-                )
-                .at(
-                    word.span,
-                    format!("only a {} VM asks for more", class_name(lack.class)),
-                )
-                .also(class_span.clone(), "the class of this one")
-                .help(format!("leave `{key}` out")),
-            ),
-            None if asks && !reader.has(lack.key.0) => {
-                let span = class_span.clone().unwrap_or_else(|| name.span.clone());
-                reader.report(
-                    Finding::new(
-                        Code::ClassLacking,
-                        format!(
-                            "`{}` is a {} VM and would get less than that",
-                            name.value,
-                            class_name(class)
-                        ),
-                    )
-                    .at(span, format!("asks for {}", lack.deviation.asked))
-                    .help(format!(
-                        "this version has {}; say {key} = \"{lesser}\" to accept that, or choose another class",
-                        lack.deviation.got
-                    )),
-                );
-            }
-            None => {}
+        let Some(word) = stated.filter(|word| word.value == lack.lesser) else {
+            continue;
+        };
+        if class == lack.class {
+            deviations.push(lack.deviation.clone());
+            continue;
         }
+        let (key, lesser) = (lack.key.0.name, lack.lesser);
+        reader.report(
+            Finding::new(
+                Code::ClassSuperfluous,
+                format!(
+                    "{key} = \"{lesser}\" states a deviation that a {} VM does not have",
+                    class_name(class)
+                ),
+            )
+            .at(
+                word.span,
+                format!("only a {} VM asks for more", class_name(lack.class)),
+            )
+            .also(class_span.clone(), "the class of this one")
+            .help(format!("leave `{key}` out")),
+        );
+    }
+    if class == Class::Management {
+        check_manager(reader, name, class_span);
     }
     deviations
+}
+
+/// Checks that a management VM manages somebody, or says that it does not.
+fn check_manager(reader: &mut Reader, name: &Placed<String>, class_span: Option<Span>) {
+    let control = const { VM.key("control") };
+    let manages = const { VM.key("manages") };
+    match (reader.key_span(control), reader.key_span(manages)) {
+        (Some(control), Some(manages)) => reader.report(
+            Finding::new(
+                Code::ClassSuperfluous,
+                format!(
+                    "`{}` manages somebody, and says that it does not",
+                    name.value
+                ),
+            )
+            .at(control, "no control port")
+            .at(manages, "what goes through it")
+            .help("leave one of the two out"),
+        ),
+        (None, None) => {
+            let span = class_span.unwrap_or_else(|| name.span.clone());
+            reader.report(
+                Finding::new(
+                    Code::ClassLacking,
+                    format!("`{}` is a management VM and manages nobody", name.value),
+                )
+                .at(span, "asks for a control port to manage other VMs")
+                .help(
+                    "say what it may do, such as manages = { \"*\" = [\"list\", \"restart\"] }, or control = \"none\" if that is \
+                     nothing: a deviation, shown in the plan",
+                ),
+            );
+        }
+        _ => {}
+    }
 }
 
 /// Deviation of a VM whose description states a CPU policy that gives less than its class asks for.

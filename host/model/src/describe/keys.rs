@@ -5,6 +5,7 @@
 //! `const { VM.number("vcpus") }`: a key that the table does not have, or that holds something
 //! else, is an error of the compiler. That no key of a table is left unread is held by a test.
 
+use bulkhead_abi::control::right;
 use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, MAX_VMS, MAX_WEIGHT};
 
 use super::size::{ADDRESS, DURATION, Notation, PERCENT, SIZE, TIME};
@@ -54,6 +55,8 @@ pub enum Kind {
     Named(&'static Table, usize, &'static [&'static str]),
     /// A table of VMs with one of some words for each, from so many VMs to so many.
     PerVm(&'static [&'static str], usize, usize),
+    /// A table of VMs, or `*` for all, with some of these words for each.
+    WordsPerVm(&'static [&'static str]),
 }
 
 /// Words that a key can have.
@@ -82,6 +85,8 @@ pub enum Rule {
     When(&'static str, &'static str, &'static [&'static str]),
     /// The same, and else it has none of them.
     OnlyWhen(&'static str, &'static str, &'static [&'static str]),
+    /// If the key has this value, the table has one of these keys at least; else it has not the first of them.
+    AnyWhen(&'static str, &'static str, &'static [&'static str]),
 }
 
 /// A table of a description.
@@ -118,9 +123,14 @@ const fn words(sound: &'static [&'static str]) -> Kind {
     Kind::Words(Words { sound, refused })
 }
 
-const CONTROL: Words = Words {
-    sound: &[NO_CONTROL],
-    refused: &["port"],
+/// Words of `manages`.
+const RIGHTS: [&str; right::ALL.len()] = {
+    let (mut words, mut n) = ([""; right::ALL.len()], 0);
+    while n < words.len() {
+        words[n] = right::ALL[n].1;
+        n += 1;
+    }
+    words
 };
 const CRASH_WORDS: Words = Words {
     sound: &["halt"],
@@ -173,7 +183,8 @@ pub const VM: &Table = &Table {
     about: "A VM. Their order is that in which the console counts them.",
     keys: &[
         plain("class", words(&CLASS_NAMES), "What the VM is promised: defaults of `cpu`, `interrupts` and `reclaim` follow from it. Default: general."),
-        plain("control", Kind::Words(CONTROL), "A deviation, less than the class asks for: the control port of a management VM, which this version has not."),
+        plain("control", words(&[NO_CONTROL]), "A deviation, less than the class asks for: a management VM that manages nothing."),
+        plain("manages", Kind::WordsPerVm(&RIGHTS), "What it may do with other VMs through its control port, a list of rights for each, or for all (`*`): list (comes with each other one), start, stop, pause, restart, stats, limits (weights, caps, budgets, pools)."),
         plain("interrupts", words(&INTERRUPTS),
             "vgic: through the virtual GIC. gppt: it takes them itself, without an exit; pinned, one vCPU. On a GICv3 gppt masks by DAIF only; with gppt-pmr-trapped priority masks work, an exit for each; with gppt-pmr-direct without one, for one VM of the system. Default: gppt for hard-realtime, for which vgic is a deviation; else vgic."),
         plain("reclaim", words(&RECLAIM),
@@ -208,6 +219,8 @@ pub const VM: &Table = &Table {
         plain("ptimer", words(&["emulated", "own"]), "The EL1 physical timer: emulated, or that of its CPU. Default: emulated."),
         plain("time", words(&["runs", "stops"]), "Whether virtual time goes on while the VM is paused. Default: runs."),
         key("smc", Kind::Numbers, "[0x82000001]", "Calls of the SoC's or board's vendor or of a trusted OS that the VM may make: function identifiers such as 0x82000001."),
+        plain("autostart", Kind::Flag, "Whether the VM starts with the board. Default: true; else somebody starts it."),
+        plain("locked", Kind::Flag, "Nobody stops, pauses, restarts or changes the VM, whatever rights are given. Default: false."),
         plain("deterministic", Kind::Flag, "Fixed seeds in the device tree, for runs that are the same each time."),
     ],
     rules: &[
@@ -216,7 +229,8 @@ pub const VM: &Table = &Table {
         Rule::Without("kernel", &["load", "entry"]),
         Rule::Without("image", &["initrd"]),
         Rule::When("cpu", "rt", &["budget", "period"]),
-        Rule::OnlyWhen("class", "management", &["control"]),
+        Rule::AnyWhen("class", "management", &["control", "manages"]),
+        Rule::Without("control", &["manages"]),
     ],
 };
 

@@ -12,9 +12,11 @@ mod emulated;
 mod finding;
 mod foreign;
 pub mod keys;
+mod manages;
 mod network;
 mod policy;
 mod reader;
+mod rights;
 pub mod schema;
 mod service;
 mod shared;
@@ -41,9 +43,11 @@ pub use disk::{DiskAccess, DiskSpec};
 pub use doorbell::DoorbellSpec;
 pub use emulated::{DeviceSpec, GicSpec};
 pub use finding::{Finding, Position, Span, Text, Verdict};
+pub use manages::ManagesSpec;
 pub use network::{Mac, NetworkSpec, PortSpec};
 pub use policy::{CrashSpec, Limit, RESETS};
 pub use reader::{Placed, Reader};
+pub use rights::rights;
 pub use service::{NAME as SERVICE_NAME, ServiceSpec};
 pub use shared::SharedSpec;
 pub use size::{Duration, Notation, Size, parse_address, parse_size};
@@ -178,6 +182,10 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         reader.finish();
         (service, monitor)
     });
+    let has_monitor = monitor
+        .as_ref()
+        .is_none_or(|monitor: &Placed<bool>| monitor.value);
+    rights::check(&vms, &declared, has_monitor, findings);
     let board = match (board, board_place) {
         (Some(table), place) => board::read(place.unwrap_or(0..0), table, findings),
         (None, Some(_)) => None,

@@ -73,6 +73,11 @@ fn add(rule: &Rule, schema: &mut Value) {
         Rule::OnlyWhen(key, value, keys) => {
             implies(json!({ "if": when(key, value), "then": has(keys), "else": none_of(keys) }));
         }
+        Rule::AnyWhen(key, value, keys) => {
+            let one: Vec<_> = keys.iter().map(|key| has(&[key])).collect();
+            let without = none_of(&keys[..1]);
+            implies(json!({ "if": when(key, value), "then": { "anyOf": one }, "else": without }));
+        }
     }
 }
 
@@ -107,6 +112,11 @@ fn kind(of: &Kind) -> Value {
             "minProperties": least,
             "maxProperties": most,
             "additionalProperties": { "enum": words },
+        }),
+        Kind::WordsPerVm(words) => json!({
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": { "type": "array", "minItems": 1, "items": { "enum": words } },
         }),
     }
 }

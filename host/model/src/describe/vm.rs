@@ -10,6 +10,7 @@ use super::disk::{self, DiskSpec};
 use super::emulated::{self, DeviceSpec, GicSpec};
 use super::finding::{Finding, Span};
 use super::keys::{MEMORY, VM};
+use super::manages::{self, ManagesSpec};
 use super::network::{self, PortSpec};
 use super::policy::{self, CrashSpec, Limit};
 use super::reader::{Placed, Reader, rename};
@@ -113,6 +114,14 @@ pub struct VmSpec {
     pub board_reset: Option<Span>,
     /// Whether its seeds are fixed.
     pub deterministic: bool,
+    /// What it may do with others.
+    pub manages: Vec<ManagesSpec>,
+    /// Place at which the description gives it a control port.
+    pub manages_place: Option<Span>,
+    /// Place at which the description says that it does not start with the board.
+    pub waits: Option<Span>,
+    /// Place at which the description locks it.
+    pub locked: Option<Span>,
 }
 
 impl VmSpec {
@@ -124,7 +133,12 @@ impl VmSpec {
 
     /// The place of its first virtio device; none: it has none.
     pub fn first_virtio(&self) -> Option<&Span> {
-        self.first_served().or(self.virtio_console.as_ref())
+        self.first_served().or(self.console_device())
+    }
+
+    /// The place at which it asks for a virtio-console, or for the control port, which is one of its ports.
+    pub fn console_device(&self) -> Option<&Span> {
+        self.virtio_console.as_ref().or(self.manages_place.as_ref())
     }
 
     /// How often its disks and network cards are looked at, in nanoseconds; none: they tell and are told by exits and interrupts. Those of
@@ -181,6 +195,11 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let deterministic = reader
         .read(const { VM.flag("deterministic") })
         .is_some_and(|flag| flag.value);
+    let (manages, manages_place) = manages::read(&mut reader);
+    let waits = reader.read(const { VM.flag("autostart") });
+    let waits = waits.filter(|flag| !flag.value);
+    let locked = reader.read(const { VM.flag("locked") });
+    let locked = locked.filter(|flag| flag.value);
     let memory = memory_value(&mut reader, &name);
     reader.finish();
     let memory = memory.and_then(|memory| memory_spec(memory, findings));
@@ -222,6 +241,10 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         devices,
         board_reset: board_reset.map(|word| word.span),
         deterministic,
+        manages,
+        manages_place,
+        waits: waits.map(|flag| flag.span),
+        locked: locked.map(|flag| flag.span),
     }
 }
 

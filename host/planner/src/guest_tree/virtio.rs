@@ -72,7 +72,7 @@ pub(super) fn backend(end: BackendEnd) -> Build {
                 .texts("network", &[network])
                 .cells("vlan", &[u32::from(*domain)])
                 .bytes("mac-address", &mac.0),
-            DeviceUse::Console => unreachable!("EL2 serves it"),
+            DeviceUse::Console(_) => unreachable!("EL2 serves it"),
         })
     })
 }

@@ -1,7 +1,9 @@
 //! Virtio devices: what each is, and what the plan says of it.
 
-use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE};
-use bulkhead_core::virtio::console;
+use bulkhead_abi::plan::{
+    MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE, VIRTIO_NO_CONSOLE,
+};
+use bulkhead_core::virtio::ports::{self, MULTIPORT};
 use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 use bulkhead_model::describe::{Code, DiskAccess, Finding, Mac, Span, System, VmSpec};
 use bulkhead_service::disk::SECTOR;
@@ -76,7 +78,29 @@ pub enum DeviceUse {
         shared: bool,
     },
     /// The VM's console, which EL2 serves itself.
+    Console(Ports),
+}
+
+/// What a console has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// Port 0, the console.
     Console,
+    /// The control port.
+    Control,
+    /// Both.
+    Both,
+}
+
+impl Ports {
+    /// Name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Console => "console",
+            Self::Control => "control",
+            Self::Both => "console and control",
+        }
+    }
 }
 
 /// A virtio device of a VM.
@@ -115,12 +139,26 @@ impl PlannedDevice {
 }
 
 impl DeviceUse {
+    /// Whether EL2 serves it itself.
+    pub fn is_console(&self) -> bool {
+        matches!(self, Self::Console(_))
+    }
+
+    /// Flags of its row.
+    pub(super) fn flags(&self) -> u16 {
+        match self {
+            Self::Console(Ports::Control) => VIRTIO_NO_CONSOLE,
+            _ => 0,
+        }
+    }
+
     /// Name for messages.
     pub fn called(&self) -> String {
         match self {
             Self::Card { network, .. } => format!("the card in {network}"),
             Self::Disk { name, .. } => format!("disk {name}"),
-            Self::Console => "the console".to_owned(),
+            Self::Console(Ports::Control) => "the control port".to_owned(),
+            Self::Console(_) => "the console".to_owned(),
         }
     }
 
@@ -129,7 +167,7 @@ impl DeviceUse {
         match self {
             Self::Card { .. } => NETWORK,
             Self::Disk { .. } => BLOCK,
-            Self::Console => VIRTIO_CONSOLE,
+            Self::Console(_) => VIRTIO_CONSOLE,
         }
     }
 
@@ -141,7 +179,8 @@ impl DeviceUse {
                 read_only: true, ..
             } => TRANSPORT | DISK | READ_ONLY,
             Self::Disk { .. } => TRANSPORT | DISK,
-            Self::Console => TRANSPORT,
+            Self::Console(Ports::Console) => TRANSPORT,
+            Self::Console(_) => TRANSPORT | MULTIPORT,
         }
     }
 
@@ -160,8 +199,9 @@ impl DeviceUse {
                 let capacity = (size / SECTOR).to_le_bytes();
                 [&capacity, limits.as_slice(), &geometry, &sector].concat()
             }
-            // What there is belongs to features that are not offered (5.3.4).
-            Self::Console => Vec::new(),
+            // What else there is belongs to features that are not offered (5.3.4).
+            Self::Console(Ports::Console) => Vec::new(),
+            Self::Console(_) => ports::CONFIG.to_vec(),
         }
     }
 
@@ -194,12 +234,16 @@ impl DeviceUse {
                 readable: HEADER + SEGMENT * SEGMENTS,
                 writable: SEGMENT * SEGMENTS + STATUS,
             }],
-            Self::Console => {
+            Self::Console(has) => {
+                let queues = match has {
+                    Ports::Console => ports::ONE,
+                    Ports::Control | Ports::Both => ports::WITH_CONTROL,
+                };
                 let queue = QueueShape {
                     size: CONSOLE_QUEUE,
                     ..QueueShape::default()
                 };
-                vec![queue; console::QUEUES]
+                vec![queue; queues]
             }
         }
     }
@@ -246,10 +290,10 @@ pub(super) fn all(
     let mut found: Vec<PlannedDevice> = Vec::new();
     let mut add = |vm: usize, use_: DeviceUse| {
         let window_size = match use_ {
-            DeviceUse::Console => 0,
+            DeviceUse::Console(_) => 0,
             _ => lay_out(&use_.queues()).1,
         };
-        let poll = system.vms[vm].poll().filter(|_| use_ != DeviceUse::Console);
+        let poll = system.vms[vm].poll().filter(|_| !use_.is_console());
         let alike = found.iter().filter(|known| known.use_.id() == use_.id());
         found.push(PlannedDevice {
             vm,
@@ -289,8 +333,14 @@ pub(super) fn all(
             };
             add(vm, card);
         }
-        if spec.virtio_console.is_some() {
-            add(vm, DeviceUse::Console);
+        let ports = match (&spec.virtio_console, &spec.manages_place) {
+            (Some(_), Some(_)) => Some(Ports::Both),
+            (Some(_), None) => Some(Ports::Console),
+            (None, Some(_)) => Some(Ports::Control),
+            (None, None) => None,
+        };
+        if let Some(ports) = ports {
+            add(vm, DeviceUse::Console(ports));
         }
     }
     many(system, findings);
@@ -302,7 +352,7 @@ fn many(system: &System, findings: &mut Vec<Finding>) {
     let places = |vm: &VmSpec| {
         let disks = vm.disks.iter().map(|disk| &disk.span);
         let places = disks.chain(vm.ports.iter().map(|port| &port.network.span));
-        let places = places.chain(&vm.virtio_console);
+        let places = places.chain(vm.console_device());
         places.cloned().collect::<Vec<Span>>()
     };
     if let Some(first) = system.vms.iter().flat_map(places).nth(MAX_VIRTIO_DEVICES) {

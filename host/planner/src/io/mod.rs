@@ -11,7 +11,7 @@ mod window;
 use bulkhead_abi::plan::PAGE;
 use bulkhead_model::describe::{CpuTime, Finding, System};
 
-pub use device::{DeviceUse, PlannedDevice};
+pub use device::{DeviceUse, PlannedDevice, Ports};
 pub(crate) use disk::{Disks, disks};
 pub(crate) use rows::{Rows, count, highest};
 pub(crate) use service::{COUNTERS, Chosen, choose, index as service_vm, is_needed, with_service};
@@ -84,7 +84,7 @@ impl PlannedIo {
     /// The devices that the service VM serves.
     pub fn served(&self) -> impl Iterator<Item = &PlannedDevice> {
         let devices = self.devices.iter();
-        devices.filter(|device| device.use_ != DeviceUse::Console)
+        devices.filter(|device| !device.use_.is_console())
     }
 
     /// First byte of the RAM of the service VM that its program does not have: images, windows and the page of news are from here on.

@@ -84,13 +84,13 @@ fn device(device: &PlannedDevice, el2: u16) -> VirtioDevice {
     VirtioDevice {
         vm: device.vm as u16,
         backend: match device.use_ {
-            DeviceUse::Console => el2,
+            DeviceUse::Console(_) => el2,
             DeviceUse::Card { .. } | DeviceUse::Disk { .. } => 0,
         },
         id: device.use_.id(),
         vintid: device.intid as u16,
         unit: device.unit,
-        flags: 0,
+        flags: device.use_.flags(),
         index: device.index,
         config_bytes: bytes.len() as u16,
         ipa: device.ipa,
@@ -106,7 +106,7 @@ fn device(device: &PlannedDevice, el2: u16) -> VirtioDevice {
 fn virtqueues(device: &PlannedDevice, row: u16) -> Vec<Virtqueue> {
     let shapes = device.use_.queues();
     let (places, _) = lay_out(&shapes);
-    let served = device.use_ != DeviceUse::Console;
+    let served = !device.use_.is_console();
     let queues = shapes.iter().zip(places);
     queues
         .map(|(shape, place)| Virtqueue {

@@ -178,6 +178,10 @@ fn vm_spec(place: Span, size: Placed<u64>, image: Placed<String>) -> VmSpec {
         devices: Vec::new(),
         board_reset: None,
         deterministic: false,
+        manages: Vec::new(),
+        manages_place: None,
+        waits: None,
+        locked: None,
     }
 }
 

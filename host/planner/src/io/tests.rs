@@ -76,7 +76,7 @@ fn macs(system: &System) -> Vec<[u8; 6]> {
     let devices = all(system, &plain(system), &mut Vec::new());
     let macs = devices.iter().filter_map(|device| match &device.use_ {
         DeviceUse::Card { mac, .. } => Some(mac.0),
-        DeviceUse::Disk { .. } | DeviceUse::Console => None,
+        DeviceUse::Disk { .. } | DeviceUse::Console(_) => None,
     });
     macs.collect()
 }
@@ -127,7 +127,7 @@ fn networks_and_vlans_are_apart_in_the_switch() {
     let devices = all(&system, &plain(&system), &mut Vec::new());
     let domains = devices.iter().map(|device| match device.use_ {
         DeviceUse::Card { domain, .. } => domain,
-        DeviceUse::Disk { .. } | DeviceUse::Console => panic!("a card"),
+        DeviceUse::Disk { .. } | DeviceUse::Console(_) => panic!("a card"),
     });
     let domains: Vec<u16> = domains.collect();
     assert_eq!(domains, [0, 5, 0x1000, 0x1005]);
@@ -179,7 +179,7 @@ fn windows_and_disks_are_apart_and_in_their_places() {
         let disks = added - COUNTS.1;
         let sizes = io.devices.iter().map(|device| match device.use_ {
             DeviceUse::Disk { size, .. } => size,
-            DeviceUse::Card { .. } | DeviceUse::Console => 0,
+            DeviceUse::Card { .. } | DeviceUse::Console(_) => 0,
         });
         assert_eq!(disks, sizes.sum::<u64>());
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::count;
 use super::document::{Hex, Time};
+use crate::io::Ports;
 use crate::{DeviceUse, Planned, PlannedDevice, PlannedIo};
 
 /// CPUs to which a service thread may be moved.
@@ -38,8 +39,20 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
                 let vlan = vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
                 writeln!(out, "  network    {network}{vlan}: {mac}, {place}")?;
             }
-            DeviceUse::Console => {
+            DeviceUse::Console(Ports::Control) => {
+                writeln!(
+                    out,
+                    "  control    virtio-console without port 0, served by EL2: {place}"
+                )?;
+            }
+            DeviceUse::Console(Ports::Console) => {
                 writeln!(out, "  console    virtio-console, served by EL2: {place}")?;
+            }
+            DeviceUse::Console(Ports::Both) => {
+                writeln!(
+                    out,
+                    "  console    virtio-console with the control port, served by EL2: {place}"
+                )?;
             }
         }
     }
@@ -117,7 +130,7 @@ fn content(planned: &Planned, io: &PlannedIo, device: &PlannedDevice) -> String 
 fn image_of<'a>(io: &'a PlannedIo, device: &PlannedDevice) -> Option<&'a str> {
     match device.use_ {
         DeviceUse::Disk { image, .. } => Some(io.images.get(image?)?.name.as_str()),
-        DeviceUse::Card { .. } | DeviceUse::Console => None,
+        DeviceUse::Card { .. } | DeviceUse::Console(_) => None,
     }
 }
 
@@ -255,7 +268,7 @@ impl<'a> Device<'a> {
                 Some(mac.to_string()),
                 *vlan,
             ),
-            DeviceUse::Console => ("console", "console", None, None, None),
+            DeviceUse::Console(ports) => ("console", ports.name(), None, None, None),
         };
         Self {
             kind,
@@ -268,7 +281,7 @@ impl<'a> Device<'a> {
             image: image_of(io, device),
             changes: match device.use_ {
                 DeviceUse::Disk { memory, .. } => memory.map(|(_, bytes)| bytes),
-                DeviceUse::Card { .. } | DeviceUse::Console => None,
+                DeviceUse::Card { .. } | DeviceUse::Console(_) => None,
             },
             read_only: matches!(
                 device.use_,

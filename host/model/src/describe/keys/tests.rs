@@ -25,7 +25,11 @@ fn every_key_has_a_meaning_and_what_holds_no_table_an_example() {
         assert!(!key.meaning.is_empty(), "{key:?}");
         let is_table = matches!(
             key.kind,
-            Kind::Table(_) | Kind::Tables(_) | Kind::Named(..) | Kind::PerVm(..)
+            Kind::Table(_)
+                | Kind::Tables(_)
+                | Kind::Named(..)
+                | Kind::PerVm(..)
+                | Kind::WordsPerVm(_)
         );
         assert!(is_table || !key.example().is_empty(), "{key:?}");
     }
@@ -41,7 +45,8 @@ fn rules_are_about_keys_of_their_table() {
                 Rule::Both(one, other) => vec![one, other],
                 Rule::Without(key, keys)
                 | Rule::When(key, _, keys)
-                | Rule::OnlyWhen(key, _, keys) => [&[key], keys].concat(),
+                | Rule::OnlyWhen(key, _, keys)
+                | Rule::AnyWhen(key, _, keys) => [&[key], keys].concat(),
             };
             for name in named {
                 assert_eq!(table.key(name).name, name);

@@ -1,0 +1,101 @@
+//! The control port's other end: what a manager may do, what is done, and what it is told (`docs/adr/0027-control.md`).
+//!
+//! * [`request`]: a request against the plan: what it asks for, or why not.
+//! * [`session`]: a manager that has the port open: its requests, one at a time, and the questions that take longer.
+//! * [`events`]: what a manager has not been told yet.
+//!
+//! All of it is pure: the [`Board`] does what it decides.
+
+pub mod events;
+pub mod request;
+pub mod session;
+
+#[cfg(test)]
+mod tests;
+
+pub use events::Events;
+pub use request::{Command, check};
+pub use session::Session;
+
+use bulkhead_abi::control;
+use bulkhead_abi::plan::Vcpu;
+
+use crate::cpu::life::Settled;
+use crate::cpu::power::{self, Phase};
+use crate::monitor;
+use crate::monitor::Published;
+use crate::plan::Plan;
+use crate::sched::{Change, Refusal};
+
+/// Why an order or a change was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// It does not fit the phase that the VM is in.
+    Phase(Phase),
+    /// It breaks a rule of the plan.
+    Refused(Refusal),
+    /// Somebody else gives an order at this moment: it is to be tried again.
+    Busy,
+}
+
+/// What a manager can order about a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// To start it.
+    Start,
+    /// To stop it.
+    Stop,
+    /// To end it and to start it again, or to start it.
+    Restart,
+    /// To pause it.
+    Pause,
+    /// To let it go on.
+    Resume,
+}
+
+/// State of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmState {
+    /// Its phase.
+    pub phase: Phase,
+    /// Number of its lives so far.
+    pub lives: u32,
+    /// Its last end, if a life has ended.
+    pub settled: Option<Settled>,
+}
+
+/// The board as a manager sees it.
+pub trait Board {
+    /// The plan.
+    fn plan(&self) -> &Plan<'_>;
+    /// The counter, and its ticks in a second.
+    fn time(&self) -> [u64; 2];
+    /// State of a VM.
+    fn vm(&self, vm: usize) -> VmState;
+    /// pCPU and power state of a vCPU (row of the plan) with this number in its VM.
+    fn vcpu(&self, id: usize, vm: usize, number: usize) -> (usize, power::State);
+    /// The limits of a vCPU (row of the plan) as they hold now. `None`: they are being changed.
+    fn limits(&self, id: usize) -> Option<Vcpu>;
+    /// Gives an order about a VM.
+    fn order(&mut self, order: Order, vm: usize) -> Result<(), Denied>;
+    /// Changes the limits of a VM's vCPUs.
+    fn change(&mut self, vm: usize, change: Change) -> Result<(), Denied>;
+    /// What the devices of a VM have had of the service thread: slices, nanoseconds, the longest.
+    fn service(&self, vm: usize) -> [u64; 3];
+    /// Questions to vCPUs and pCPUs, and their answers.
+    fn published(&self) -> &Published;
+    /// Asks about a vCPU (row of the plan), and tells it or its pCPU that it is asked.
+    fn ask(&self, id: usize, request: monitor::Request);
+}
+
+/// The number of a phase in messages.
+pub(crate) const fn phase(phase: Phase) -> control::Phase {
+    match phase {
+        Phase::Down => control::Phase::Down,
+        Phase::Starting => control::Phase::Starting,
+        Phase::Running => control::Phase::Running,
+        Phase::Paused => control::Phase::Paused,
+        Phase::Stopping(_) => control::Phase::Stopping,
+        Phase::Ended => control::Phase::Ended,
+    }
+}
