@@ -21,6 +21,9 @@ const CRATES: &[(&str, &str)] = &[
     ("bulkhead_runner", "host/runner/src/lib.rs"),
     ("bulkhead_cli", "host/cli/src/lib.rs"),
     ("bulkhead_driver", "host/driver/src/lib.rs"),
+    ("bulkhead_control", "mgmt/control/src/lib.rs"),
+    ("bulkheadctl", "mgmt/bulkheadctl/src/lib.rs"),
+    ("bulkheadd", "mgmt/bulkheadd/src/lib.rs"),
 ];
 
 /// Modules that import nothing of their crate but what is in them, since all others may import them.
@@ -160,6 +163,7 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
             "el2/src/balance.rs",
             "el2/src/sched.rs",
             "host/",
+            "mgmt/",
         ],
     ),
 ];
@@ -197,7 +201,7 @@ fn sources() -> Vec<(String, String)> {
     let root = root();
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = [
-        "abi", "channel", "core", "el2", "fuzz", "guests", "host", "lab", "poll", "service",
+        "abi", "channel", "core", "el2", "fuzz", "guests", "host", "lab", "mgmt", "poll", "service",
     ]
     .iter()
     .map(|name| root.join(name))

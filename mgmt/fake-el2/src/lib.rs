@@ -1,0 +1,465 @@
+//! An EL2 that speaks the control protocol over a socket, for tests of the manager's side. It decides as the contract says
+//! ([`bulkhead_abi::control`]), and can be told to behave badly.
+#![forbid(unsafe_code)]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use bulkhead_abi::call::End;
+use bulkhead_abi::control::{
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, VERSION, right,
+};
+use bulkhead_abi::plan::{Class, CpuPolicy};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A VM.
+#[derive(Clone, Debug)]
+pub struct FakeVm {
+    /// Its name, up to 16 bytes.
+    pub name: &'static str,
+    /// The manager's rights over it.
+    pub rights: u32,
+    /// Its phase.
+    pub phase: Phase,
+    /// Lives so far.
+    pub lives: u64,
+    /// Its class.
+    pub class: Class,
+    /// Why its last life ended.
+    pub end: Option<End>,
+    /// pCPU of each vCPU.
+    pub pcpus: Vec<u64>,
+    /// Policy of its vCPUs.
+    pub policy: CpuPolicy,
+    /// Weight of its vCPUs.
+    pub weight: u64,
+    /// Budget or quota, and period.
+    pub limits: [u64; 2],
+    /// pCPUs on which they may run.
+    pub pool: u64,
+    /// Questions to its vCPUs would be exits that it is promised not to have.
+    pub is_undisturbed: bool,
+    /// How many times a start is refused because it prints its reports, when it was stopped.
+    pub reports: u32,
+    /// What a start leads to.
+    pub starts_to: Phase,
+}
+
+/// How the EL2 speaks.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// It writes this many bytes at a time.
+    pub piece: usize,
+    /// It answers in pairs, the later first.
+    pub swaps: bool,
+    /// It says nothing at all.
+    pub is_silent: bool,
+    /// Its version.
+    pub version: u16,
+    /// Before each answer it sends one with a number of somebody else.
+    pub stale: bool,
+    /// Before each answer it sends an event.
+    pub chatty: bool,
+    /// It says no events of what it does.
+    pub no_events: bool,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self {
+            piece: size_of::<Message>(),
+            swaps: false,
+            is_silent: false,
+            version: VERSION,
+            stale: false,
+            chatty: false,
+            no_events: false,
+        }
+    }
+}
+
+/// The board.
+#[derive(Clone, Debug)]
+pub struct Fake {
+    /// Its VMs.
+    pub vms: Vec<FakeVm>,
+    /// How it speaks.
+    pub manner: Manner,
+    /// Requests so far.
+    pub requests: Vec<Request>,
+    /// Multiplies all statistics; each question for the first ones adds 1.
+    pub ticks: u64,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        let all = right::ALL.iter().fold(0, |all, (bit, _)| all | bit);
+        let vm = |name, class, pcpus: &[u64], policy| FakeVm {
+            name,
+            rights: all,
+            phase: Phase::Running,
+            lives: 1,
+            class,
+            end: None,
+            pcpus: pcpus.to_vec(),
+            policy,
+            weight: 100,
+            limits: [10_000_000, 10_000_000],
+            pool: 0b11,
+            is_undisturbed: false,
+            reports: 0,
+            starts_to: Phase::Running,
+        };
+        let manager = FakeVm {
+            rights: right::LIST | right::STATS,
+            ..vm("manager", Class::Management, &[0], CpuPolicy::Fair)
+        };
+        let control = FakeVm {
+            is_undisturbed: true,
+            weight: 0,
+            limits: [0, 0],
+            ..vm("control", Class::HardRealtime, &[3], CpuPolicy::Pinned)
+        };
+        let general = vm("linux", Class::General, &[0, 1], CpuPolicy::Fair);
+        let server = FakeVm {
+            weight: 0,
+            limits: [2_000_000, 10_000_000],
+            ..vm("rt", Class::SoftRealtime, &[1], CpuPolicy::Server)
+        };
+        Self {
+            vms: vec![manager, general, server, control],
+            manner: Manner::default(),
+            requests: Vec::new(),
+            ticks: 1,
+        }
+    }
+}
+
+impl Fake {
+    /// The message that tells the state of a VM.
+    pub fn state(&self, index: u16) -> Message {
+        let mut message = Message {
+            version: self.manner.version,
+            kind: EVENT_STATE,
+            vm: index,
+            ..Message::default()
+        };
+        let vm = &self.vms[usize::from(index)];
+        let mut name = [0; 16];
+        name[..vm.name.len()].copy_from_slice(vm.name.as_bytes());
+        let half = |at: usize| u64::read_from_bytes(&name[at..at + 8]).unwrap_or(0);
+        message.values[..9].copy_from_slice(&[
+            half(0),
+            half(8),
+            vm.rights.into(),
+            vm.phase as u64,
+            vm.lives,
+            vm.class as u64 | (vm.pcpus.len() as u64) << 16,
+            vm.end.map_or(0, |end| end as u64),
+            0,
+            0,
+        ]);
+        message
+    }
+
+    /// What it says to a request, in that order.
+    pub fn take(&mut self, request: &Request) -> Vec<Message> {
+        self.requests.push(*request);
+        let mut answer = Message {
+            version: self.manner.version,
+            kind: request.kind,
+            number: request.number,
+            vm: request.vm,
+            vcpu: request.vcpu,
+            ..Message::default()
+        };
+        let mut events = Vec::new();
+        match self.perform(request, &mut events) {
+            Ok(values) => answer.values[..values.len()].copy_from_slice(&values),
+            Err((status, value)) => {
+                answer.status = status as u16;
+                answer.values[0] = value;
+            }
+        }
+        if self.manner.no_events {
+            events.clear();
+        }
+        let mut said = Vec::new();
+        if self.manner.stale {
+            let number = request.number.wrapping_add(1000).max(1);
+            said.push(Message { number, ..answer });
+        }
+        if self.manner.chatty {
+            said.push(self.state(0));
+        }
+        said.push(answer);
+        said.extend(events);
+        said
+    }
+
+    fn perform(
+        &mut self,
+        request: &Request,
+        events: &mut Vec<Message>,
+    ) -> Result<Vec<u64>, (Status, u64)> {
+        if request.version != self.manner.version {
+            return Err((Status::Version, self.manner.version.into()));
+        }
+        let kind = Kind::of(request.kind).ok_or((Status::Kind, 0))?;
+        let unused = request.values.iter().skip(kind.values());
+        if request.number == 0
+            || request.reserved != 0
+            || unused.into_iter().any(|value| *value != 0)
+        {
+            return Err((Status::Reserved, 0));
+        }
+        if kind == Kind::Hello {
+            let seen = (0..).zip(&self.vms).filter(|(_, vm)| vm.rights != 0);
+            let visible = seen.fold(0, |all, (index, _)| all | 1 << index);
+            return Ok(vec![self.vms.len() as u64, 0, 4, 62_500_000, 1, visible]);
+        }
+        let vm = self
+            .vms
+            .get(usize::from(request.vm))
+            .ok_or((Status::Vm, 0))?;
+        if vm.rights & kind.needs() == 0 {
+            return Err((Status::Rights, vm.rights.into()));
+        }
+        if kind.is_about_vcpu() && usize::from(request.vcpu) >= vm.pcpus.len() {
+            return Err((Status::Vcpu, 0));
+        }
+        match kind {
+            Kind::Hello | Kind::Vm => Ok(self.state(request.vm).values[..9].to_vec()),
+            Kind::Vcpu => {
+                let pcpu = vm.pcpus[usize::from(request.vcpu)];
+                let [amount, period] = vm.limits;
+                let on = if vm.phase == Phase::Down { 0 } else { 3 };
+                Ok(vec![
+                    pcpu,
+                    on,
+                    vm.policy as u64,
+                    vm.weight,
+                    amount,
+                    period,
+                    vm.pool,
+                ])
+            }
+            Kind::Start | Kind::Stop | Kind::Restart | Kind::Pause | Kind::Resume => {
+                self.order(kind, request.vm, events).map(|()| Vec::new())
+            }
+            Kind::Time | Kind::Waits | Kind::Exits | Kind::Service => {
+                self.statistics(kind, request)
+            }
+            Kind::Weight | Kind::Cap | Kind::Budget | Kind::Pool => {
+                self.limit(kind, request)
+                    .map_err(|why| (Status::Refused, why as u64))?;
+                events.push(Message {
+                    version: self.manner.version,
+                    kind: EVENT_LIMITS,
+                    vm: request.vm,
+                    ..Message::default()
+                });
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn order(
+        &mut self,
+        kind: Kind,
+        index: u16,
+        events: &mut Vec<Message>,
+    ) -> Result<(), (Status, u64)> {
+        let vm = &mut self.vms[usize::from(index)];
+        let refused = Err((Status::Phase, vm.phase as u64));
+        match (kind, vm.phase) {
+            (Kind::Start, Phase::Ended) => {
+                if vm.reports > 1 {
+                    vm.reports -= 1;
+                } else {
+                    vm.phase = Phase::Down;
+                    events.push(self.state(index));
+                }
+                return refused;
+            }
+            (Kind::Start, Phase::Down) | (Kind::Restart, _) => {
+                vm.lives += 1;
+                vm.phase = Phase::Starting;
+                let target = vm.starts_to;
+                events.push(self.state(index));
+                self.vms[usize::from(index)].phase = target;
+            }
+            (Kind::Stop, Phase::Running | Phase::Paused | Phase::Starting) => {
+                vm.phase = if vm.reports == 0 {
+                    Phase::Down
+                } else {
+                    Phase::Ended
+                };
+                vm.end = Some(End::Ordered);
+            }
+            (Kind::Pause, Phase::Running) => vm.phase = Phase::Paused,
+            (Kind::Resume, Phase::Paused) => vm.phase = Phase::Running,
+            _ => return refused,
+        }
+        events.push(self.state(index));
+        Ok(())
+    }
+
+    fn statistics(&mut self, kind: Kind, request: &Request) -> Result<Vec<u64>, (Status, u64)> {
+        let vm = &self.vms[usize::from(request.vm)];
+        if vm.is_undisturbed && kind == Kind::Exits {
+            return Err((Status::WouldExit, 0));
+        }
+        if vm.policy == CpuPolicy::Pinned && matches!(kind, Kind::Time | Kind::Waits) {
+            return Err((Status::Nothing, 0));
+        }
+        let [first, again, ..] = request.values;
+        if kind == Kind::Time || kind == Kind::Exits && again == 0 {
+            self.ticks += 1;
+        }
+        let t = self.ticks;
+        Ok(match kind {
+            Kind::Time => vec![2, 500 * t, 1000 * t, 250 * t, 70, 7 * t, t, 1],
+            Kind::Waits if first % 2 != 0 || first >= 40 => return Err((Status::Value, 0)),
+            Kind::Waits => {
+                // Class n has 100 + n waits, the last ones stay 0.
+                let count = |class: u64| if class < 40 { 100 + class } else { 0 };
+                let pairs = (0..14).map(|pair| first + 2 * pair);
+                pairs
+                    .map(|class| count(class) | count(class + 1) << 32)
+                    .collect()
+            }
+            Kind::Exits if first >= 18 => return Err((Status::Value, 0)),
+            Kind::Exits => {
+                let of = |class: u64| {
+                    [
+                        class * t,
+                        class * 300,
+                        class * 90_000,
+                        (200 + class) | (400 + class) << 32,
+                    ]
+                };
+                let total = 153 * t;
+                [
+                    vec![total, 900 * t, 1000 * t, 100 * t],
+                    of(first).to_vec(),
+                    of(first + 1).to_vec(),
+                ]
+                .concat()
+            }
+            _ => vec![t, 1000 * t, 5000],
+        })
+    }
+
+    fn limit(&mut self, kind: Kind, request: &Request) -> Result<(), Refusal> {
+        let vm = &mut self.vms[usize::from(request.vm)];
+        let [first, second, ..] = request.values;
+        match (vm.policy, kind) {
+            (CpuPolicy::Pinned, _) => return Err(Refusal::Pinned),
+            (CpuPolicy::Server, Kind::Budget) => vm.limits = [first, second],
+            (CpuPolicy::Server, _) => return Err(Refusal::NotFair),
+            (_, Kind::Budget) => return Err(Refusal::NotServer),
+            (_, Kind::Weight) if !(1..=1000).contains(&first) => return Err(Refusal::Weight),
+            (_, Kind::Weight) => vm.weight = first,
+            (_, Kind::Pool) if first == 0 || first & !0b11 != 0 => return Err(Refusal::Pool),
+            (_, Kind::Pool) => vm.pool = first,
+            _ if first == 0 || first > second => return Err(Refusal::Budget),
+            _ => vm.limits = [first, second],
+        }
+        Ok(())
+    }
+}
+
+/// A running EL2, and the end of its port.
+#[derive(Debug)]
+pub struct El2 {
+    fake: Arc<Mutex<Fake>>,
+    stream: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl El2 {
+    /// Starts it; gives the other end of the port.
+    ///
+    /// # Panics
+    /// There is no socket to be had.
+    pub fn start(fake: Fake) -> (Self, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        (Self::serve(Arc::new(Mutex::new(fake)), ours), theirs)
+    }
+
+    /// Serves a board on one more connection.
+    ///
+    /// # Panics
+    /// The socket cannot be shared with a thread.
+    pub fn serve(fake: Arc<Mutex<Fake>>, stream: UnixStream) -> Self {
+        let at_port = stream.try_clone().expect("a socket");
+        let board = Arc::clone(&fake);
+        let thread = thread::spawn(move || answer_all(&board, at_port));
+        Self {
+            fake,
+            stream,
+            thread: Some(thread),
+        }
+    }
+
+    /// The board.
+    pub fn board(&self) -> MutexGuard<'_, Fake> {
+        self.fake.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says something without being asked.
+    pub fn say(&self, message: &Message) {
+        // Who does not listen any more misses it.
+        let _ = (&self.stream).write_all(message.as_bytes());
+    }
+
+    /// Says what has become of a VM.
+    pub fn tell(&self, index: u16) {
+        let message = self.board().state(index);
+        self.say(&message);
+    }
+
+    /// Unplugs the port.
+    pub fn unplug(mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
+    let mut held: Vec<Vec<Message>> = Vec::new();
+    let mut bytes = [0; size_of::<Request>()];
+    while stream.read_exact(&mut bytes).is_ok() {
+        let Ok(request) = Request::read_from_bytes(&bytes) else {
+            return;
+        };
+        let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = board.take(&request);
+        let manner = board.manner.clone();
+        drop(board);
+        if manner.is_silent {
+            continue;
+        }
+        held.push(said);
+        if manner.swaps && held.len() < 2 {
+            continue;
+        }
+        let messages = held.drain(..).rev().flatten();
+        let text: Vec<u8> = messages
+            .flat_map(|message| message.as_bytes().to_vec())
+            .collect();
+        for piece in text.chunks(manner.piece) {
+            if stream.write_all(piece).is_err() {
+                return;
+            }
+            if manner.piece < size_of::<Message>() {
+                thread::yield_now();
+            }
+        }
+    }
+}
