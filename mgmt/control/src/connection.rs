@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bulkhead_abi::control::{EVENT_STATE, Message, Request, Status, VERSION};
@@ -17,6 +18,8 @@ pub const MESSAGE: usize = size_of::<Message>();
 pub const REQUEST: usize = size_of::<Request>();
 /// Time in which EL2 answers: it gives up on a pCPU after 100 ms, and many may have asked before.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+/// Time between two attempts to write to a port whose other end is not open.
+const NOT_OPEN_YET: Duration = Duration::from_millis(20);
 /// Events that are kept for somebody who does not take them.
 const KEPT: usize = 1024;
 
@@ -231,8 +234,13 @@ impl<T: Read + Write + AsFd> Connection<T> {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if !wait(&self.link, PollFlags::OUT, Some(end))? {
+                    let ready = wait(&self.link, PollFlags::OUT, Some(end))?;
+                    if ready.is_empty() || Instant::now() >= end {
                         return Err(Trouble::Silent(self.patience));
+                    }
+                    // The other end of a port that was just found is not open yet: poll does not wait for that.
+                    if !ready.contains(PollFlags::OUT) {
+                        thread::sleep(NOT_OPEN_YET);
                     }
                 }
                 Err(error) => return Err(Trouble::of(error)),
@@ -243,7 +251,7 @@ impl<T: Read + Write + AsFd> Connection<T> {
 
     /// Reads once, when there is something before `end`, and puts away what that completes. False: there was nothing.
     fn receive(&mut self, end: Option<Instant>) -> Result<bool, Trouble> {
-        if !wait(&self.link, PollFlags::IN, end)? {
+        if wait(&self.link, PollFlags::IN, end)?.is_empty() {
             return Ok(false);
         }
         let message = match self.incoming.read(&mut self.link) {
@@ -274,16 +282,15 @@ impl<T: Read + Write + AsFd> Connection<T> {
     }
 }
 
-/// Waits until `link` is ready; false if it is not before `end`. A link that has hung up is ready: what it still has can be read, and
-/// the read says that there is no more.
-fn wait(link: &impl AsFd, what: PollFlags, end: Option<Instant>) -> Result<bool, Trouble> {
+/// Waits until `link` is ready; gives for what, which is nothing if it is not before `end`. A link that has hung up is ready: what it
+/// still has can be read, and the read says that there is no more.
+fn wait(link: &impl AsFd, what: PollFlags, end: Option<Instant>) -> Result<PollFlags, Trouble> {
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = [PollFd::new(link, what)];
         match poll(&mut fds, timeout.as_ref()) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
+            Ok(_) => return Ok(fds[0].revents()),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Trouble::Io(error.into())),
         }
