@@ -188,10 +188,10 @@ impl Server {
             vm,
             ..Request::default()
         };
-        self.to_port(Asker::Daemon, request);
+        self.send(Asker::Daemon, request);
     }
 
-    fn to_port(&mut self, asker: Asker, request: Request) {
+    fn send(&mut self, asker: Asker, request: Request) {
         if let Some(port) = &mut self.port {
             port.out.push_back(self.relay.forward(asker, request));
         }
@@ -370,7 +370,7 @@ impl Server {
             };
             return self.give(id, &answer);
         }
-        self.to_port(Asker::Client(id), request);
+        self.send(Asker::Client(id), request);
     }
 
     fn write_client(&mut self, id: u64) {
