@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 /// Folders of programs in C: of Linux, and guests without an operating system.
 const LINUX_PROGRAMS: &str = "guests/linux-c";
 const C_GUESTS: &str = "guests/c";
+/// Programs of the Linux that manages a board, each a package of its own.
+const MGMT: &str = "mgmt";
 /// What all guests in C are made with, none by itself.
 const C_SUPPORT: &str = "guest";
 
@@ -60,6 +62,12 @@ pub fn c_program(name: &str) -> Option<CProgram> {
     })
 }
 
+/// Whether there is a program of that name for the Linux that manages a board.
+pub fn is_mgmt_program(name: &str) -> bool {
+    let main = Path::new(name).join("src/main.rs");
+    !name.contains('/') && root().join(MGMT).join(main).is_file()
+}
+
 /// The folders of packages of guest programs beside that of the small ones.
 fn packages(guests: &Path) -> Vec<PathBuf> {
     let entries = guests.read_dir().into_iter().flatten().flatten();
@@ -72,7 +80,8 @@ fn packages(guests: &Path) -> Vec<PathBuf> {
 /// Whether there is a guest program of that name.
 pub fn is_guest(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-    name.chars().all(plain) && (guest_package(name).is_some() || c_program(name).is_some())
+    let is_there = || guest_package(name).is_some() || c_program(name).is_some();
+    name.chars().all(plain) && (is_there() || is_mgmt_program(name))
 }
 
 /// The names of all guest programs, sorted.
@@ -104,6 +113,9 @@ pub fn guest_names() -> Vec<String> {
                 c_program(&name).map(|_| name)
             }),
     );
+    let mgmt = root().join(MGMT).read_dir().into_iter().flatten().flatten();
+    let mgmt = mgmt.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.extend(mgmt.filter(|name| is_mgmt_program(name)));
     names.sort();
     names.dedup();
     names
@@ -118,6 +130,10 @@ mod tests {
         for known in ["control-net", "embassy", "hello", "tcp"] {
             assert!(guest_names().contains(&known.to_owned()), "{known}");
         }
+        for mgmt in ["bulkheadctl", "bulkheadd"] {
+            assert!(guest_names().contains(&mgmt.to_owned()) && is_guest(mgmt));
+        }
+        assert!(!is_guest("fake-el2"), "a library");
         for in_c in ["c-loop", "loop-talk"] {
             assert!(guest_names().contains(&in_c.to_owned()), "{in_c}");
         }

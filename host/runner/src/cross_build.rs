@@ -4,11 +4,9 @@
 //! another folder gives the same bytes.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::{env, fs, thread};
+use std::process::Command;
+use std::{env, fs};
 
 use bulkhead_abi::plan::{Profile, UartKind};
 
@@ -16,7 +14,9 @@ use bulkhead_model::board::Board;
 use bulkhead_model::checkout::{self, CProgram};
 use bulkhead_model::failure::Failure;
 
+use crate::cargo::{self, target_folder};
 use crate::command;
+use crate::linux_build;
 use crate::progress::Step;
 
 /// Target of EL2 and the guests: no operating system, no FP registers.
@@ -105,15 +105,13 @@ impl Build {
     }
 }
 
-/// Returns the folder into which cargo builds.
-fn target_folder() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout::root().join("target"), PathBuf::from)
-}
-
 /// Returns the path at which an earlier build has left a guest program.
 pub fn built_guest(name: &str) -> PathBuf {
     if checkout::c_program(name).is_some() {
         return target_folder().join("c").join(name);
+    }
+    if checkout::is_mgmt_program(name) {
+        return linux_build::built(name);
     }
     target_folder().join(TARGET).join(PROFILE).join(name)
 }
@@ -166,6 +164,9 @@ pub fn el2_of(root: &Path, target: &Path, what: Build) -> Result<PathBuf, Failur
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
     if let Some(program) = checkout::c_program(name) {
         return c_program(name, &program);
+    }
+    if checkout::is_mgmt_program(name) {
+        return linux_build::program(name);
     }
     let Some(package) = checkout::guest_package(name) else {
         let advice = format!("the guests are {}", checkout::guest_names().join(", "));
@@ -243,129 +244,31 @@ fn c_program(name: &str, program: &CProgram) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
+/// Runs cargo on some packages for the machine; gives the programs that it made, or found to be up to date.
 fn build(what: &str, selection: &[&str]) -> Result<BTreeMap<String, PathBuf>, Failure> {
-    let step = Step::start(format!("building {what}"));
     let mut command = cargo(&checkout::root())?;
-    command.arg("build").args(selection).args([
-        "--target",
-        TARGET,
-        "--profile",
-        PROFILE,
-        "--message-format=json-render-diagnostics",
-    ]);
-    let advice = "on Debian and Ubuntu `./bulkhead` installs the toolchain that it needs";
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| {
-            Failure::environment(format!("cannot run cargo to build {what}"), e, advice)
-        })?;
-    let (programs, said) = follow(&mut child, &step);
-    let status = child
-        .wait()
-        .map_err(|e| Failure::environment("cannot wait for cargo", e, ""))?;
-    if status.success() {
-        return Ok(programs);
-    }
-    // All that the compiler said, as it said it: a diagnostic with a prefix is harder to read.
-    drop(step);
-    eprint!("{said}");
-    Err(Failure::failed(
-        format!("{what} cannot be built"),
-        format!("cargo ended with {status}; its words stand above"),
-        "",
-    ))
-}
-
-/// Reads what cargo prints until it ends: programs from its messages, its words for people as text.
-fn follow(child: &mut Child, step: &Step) -> (BTreeMap<String, PathBuf>, String) {
-    let messages = child
-        .stdout
-        .take()
-        .map(|pipe| thread::spawn(move || programs(pipe)));
-    let mut said = String::new();
-    if let Some(pipe) = child.stderr.take() {
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            let trimmed = line.trim();
-            if trimmed.starts_with("Compiling") || trimmed.starts_with("Downloading") {
-                step.now(trimmed);
-            }
-            said.push_str(&line);
-            said.push('\n');
-        }
-    }
-    let programs = messages.and_then(|thread| thread.join().ok());
-    (programs.unwrap_or_default(), said)
-}
-
-/// The programs in cargo's messages, by name.
-fn programs(pipe: impl Read) -> BTreeMap<String, PathBuf> {
-    let lines = BufReader::new(pipe).lines().map_while(Result::ok);
-    let program = |line: String| {
-        let message: serde_json::Value = serde_json::from_str(&line).ok()?;
-        let path = message.get("executable")?.as_str()?;
-        let name = message.get("target")?.get("name")?.as_str()?;
-        Some((name.to_owned(), PathBuf::from(path)))
-    };
-    lines.filter_map(program).collect()
+    command.arg("build").args(selection);
+    command.args(["--target", TARGET, "--profile", PROFILE]);
+    cargo::build(what, command)
 }
 
 /// Cargo of the toolchain that `./bulkhead` chose (`BULKHEAD_CARGO`, `BULKHEAD_BUILD_STD`), with the
 /// settings of the machine, for the checkout at `root`.
 fn cargo(root: &Path) -> Result<Command, Failure> {
-    let cargo = env::var_os("BULKHEAD_CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let mut command = Command::new(&cargo);
-    command.current_dir(root);
-    // Flags of the caller's environment would make other bytes.
-    for name in [
-        "RUSTFLAGS",
-        "CARGO_ENCODED_RUSTFLAGS",
-        "CARGO_BUILD_TARGET",
-        "CARGO_BUILD_RUSTFLAGS",
-    ] {
-        command.env_remove(name);
-    }
-    // The compiler that lies beside cargo: the first on the path may be another one's.
-    let rustc = cargo.with_file_name("rustc");
-    let rustc = if cargo.is_absolute() && rustc.is_file() {
-        command.env("RUSTC", &rustc);
-        rustc
-    } else {
-        PathBuf::from("rustc")
-    };
+    let (mut command, rustc) = cargo::command(root);
     if env::var_os("BULKHEAD_BUILD_STD").is_some_and(|value| value == "1") {
         command.env("RUSTC_BOOTSTRAP", "1").args([
             "-Zbuild-std=core,compiler_builtins",
             "-Zbuild-std-features=compiler-builtins-mem",
         ]);
     }
-    let sysroot = sysroot(&rustc)?;
+    let sysroot = cargo::sysroot(&rustc)?;
     if !brings_linker(&sysroot) {
         // Debian's compiler comes without one; this is its package `lld`.
         let linker = format!("target.{TARGET}.linker=\"ld.lld\"");
         command.arg("--config").arg(linker);
     }
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-    let mut flags = Vec::new();
-    for (from, to) in [
-        (Some(root.to_owned()), "/bulkhead"),
-        (home, "/cargo"),
-        (
-            sysroot.join("lib/rustlib/src/rust").canonicalize().ok(),
-            "/rust",
-        ),
-    ] {
-        if let Some(from) = from {
-            let mut flag = OsString::from("--remap-path-prefix=");
-            flag.push(from);
-            flag.push(format!("={to}"));
-            flags.push(toml::Value::from(flag.to_string_lossy().into_owned()));
-        }
-    }
+    let mut flags = cargo::remaps(root, &sysroot);
     // Cortex-A53 835769: a multiply-accumulate of 64 bits right behind an access to memory. The compiler
     // knows the feature but does not list it, and warns of that for each crate; warnings of the code
     // are errors of the lints.
@@ -401,7 +304,7 @@ pub fn toolchain() -> Result<String, Failure> {
         || "cannot ask the Rust compiler for its version",
         advice,
     )?;
-    let library = sysroot(&rustc)?.join("lib/rustlib");
+    let library = cargo::sysroot(&rustc)?.join("lib/rustlib");
     let said = said.trim_end();
     if library.join(TARGET).join("lib").is_dir() {
         return Ok(format!("{said}, with the target"));
@@ -411,16 +314,6 @@ pub fn toolchain() -> Result<String, Failure> {
     }
     let what = format!("{said} has neither {TARGET} nor the source to build it");
     Err(Failure::environment(what, "", advice))
-}
-
-/// Returns the folder of the compiler and its library (`--print sysroot`).
-fn sysroot(rustc: &Path) -> Result<PathBuf, Failure> {
-    let output = command::run(
-        Command::new(rustc).args(["--print", "sysroot"]),
-        || "cannot ask the Rust compiler for its library",
-        "run the tool through `./bulkhead`, which chooses the toolchain",
-    )?;
-    Ok(PathBuf::from(output.trim_end()))
 }
 
 /// Whether a toolchain has the linker that the target names.
@@ -465,20 +358,6 @@ mod tests {
         assert_eq!(usual.parent(), built_guest("hello").parent());
         let gicv2 = Build::virt(2).cargo().0;
         assert!(gicv2.windows(2).any(|pair| pair == ["--features", "gicv2"]));
-    }
-
-    #[test]
-    fn programs_are_read_from_messages_and_other_lines_ignored() {
-        let text = r#"{"reason":"compiler-artifact","target":{"name":"core"},"executable":null}
-not json
-{"reason":"compiler-artifact","target":{"name":"control"},"executable":"/t/control"}
-{"reason":"build-finished","success":true}
-"#;
-        let found = programs(text.as_bytes());
-        assert_eq!(
-            found,
-            BTreeMap::from([("control".to_owned(), PathBuf::from("/t/control"))])
-        );
     }
 
     #[test]

@@ -2,11 +2,13 @@
 #![deny(unsafe_code)]
 
 pub mod build;
+mod cargo;
 pub mod columns;
 mod command;
 pub mod cross_build;
 pub mod emulated;
 pub mod fetch;
+mod linux_build;
 pub mod prepare;
 pub mod profile;
 pub mod progress;

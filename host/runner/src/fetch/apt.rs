@@ -39,6 +39,20 @@ pub struct Apt {
 impl Apt {
     /// Sets up the state in `folder`; asks nothing of the network yet.
     pub fn new(folder: &Path) -> Result<Self, Failure> {
+        let keys = if Path::new(KEYRING).exists() {
+            format!("Signed-By: {KEYRING}\n")
+        } else {
+            String::new()
+        };
+        let source = format!(
+            "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-updates {SUITE}-backports\nComponents: main\nArchitectures: arm64\n{keys}",
+            mirror()?
+        );
+        Self::with(folder, &source)
+    }
+
+    /// The same with these sources.
+    fn with(folder: &Path, sources: &str) -> Result<Self, Failure> {
         let failed = |e: std::io::Error| {
             let what = format!("cannot set up apt's state in {}", folder.display());
             Failure::environment(
@@ -56,20 +70,37 @@ impl Apt {
             fs::create_dir_all(folder.join(name)).map_err(failed)?;
         }
         fs::write(folder.join("status"), "").map_err(failed)?;
-        let keys = if Path::new(KEYRING).exists() {
-            format!("Signed-By: {KEYRING}\n")
-        } else {
-            String::new()
-        };
-        let source = format!(
-            "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-updates {SUITE}-backports\nComponents: main\nArchitectures: arm64\n{keys}",
-            mirror()?
-        );
-        fs::write(folder.join("sources/debian.sources"), source).map_err(failed)?;
+        fs::write(folder.join("sources/debian.sources"), sources).map_err(failed)?;
         Ok(Self {
             folder: folder.to_owned(),
             updated: false,
         })
+    }
+
+    /// The release that this computer runs, for arm64: what stands beside its own packages there.
+    pub fn of_host(folder: &Path) -> Result<Self, Failure> {
+        let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let sources = host_sources(&text, &mirror_of).ok_or_else(|| {
+            Failure::environment(
+                "the release of this system is not known for arm64",
+                "it is neither Debian nor Ubuntu, or apt's sources name no mirror of it",
+                "",
+            )
+        })?;
+        Self::with(folder, &sources)
+    }
+
+    /// The file of a package in this very version, got if it is not there.
+    pub fn exact(&mut self, package: &Package) -> Result<PathBuf, Failure> {
+        let file = self
+            .folder
+            .join("archives")
+            .join(format!("{}.deb", package.stem()));
+        if !file.is_file() {
+            self.update()?;
+            self.get(std::slice::from_ref(package))?;
+        }
+        Ok(file)
     }
 
     /// One of apt's tools, told to use the private state only.
@@ -279,6 +310,51 @@ fn download(command: &mut Command, step: &Step) -> Result<(), Failure> {
     }
 }
 
+/// Sources of the release that an os-release describes, for arm64.
+fn host_sources(os_release: &str, mirror_of: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let field = |name: &str| {
+        let mut lines = os_release.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+        Some(value.trim_matches('"').to_owned())
+    };
+    let codename = field("VERSION_CODENAME").filter(|name| !name.is_empty())?;
+    let stanza = |uri: &str, suites: &str, components: &str| {
+        format!(
+            "Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: {components}\nArchitectures: arm64\n"
+        )
+    };
+    if field("ID")? == "ubuntu" {
+        // Its mirrors for arm64 are others than those that a computer of another architecture uses.
+        let suites = format!("{codename} {codename}-updates {codename}-security");
+        return Some(stanza(
+            "http://ports.ubuntu.com/ubuntu-ports",
+            &suites,
+            "main universe",
+        ));
+    }
+    let release = mirror_of(&codename).or_else(|| std::env::var(MIRROR).ok())?;
+    let release = release.trim_end_matches('/');
+    let security = mirror_of(&format!("{codename}-security")).or_else(|| {
+        // Debian's mirrors keep security updates beside the archive.
+        let (folder, _) = release.rsplit_once('/')?;
+        Some(format!("{folder}/debian-security"))
+    })?;
+    let keys = if Path::new(KEYRING).exists() {
+        format!("Signed-By: {KEYRING}\n")
+    } else {
+        String::new()
+    };
+    let suites = format!("{codename} {codename}-updates {codename}-backports");
+    Some(
+        [
+            stanza(release, &suites, "main"),
+            stanza(&security, &format!("{codename}-security"), "main"),
+        ]
+        .map(|stanza| stanza + &keys)
+        .join("\n"),
+    )
+}
+
 /// The mirror that the system's own sources use for [`SUITE`], else the one that the user names.
 fn mirror() -> Result<String, Failure> {
     mirror_of(SUITE)
@@ -328,6 +404,29 @@ mod tests {
             choose_mirror("'http://a/ubuntu/dists/noble/InRelease' a 0\n", SUITE),
             None
         );
+    }
+
+    #[test]
+    fn the_release_of_this_computer_is_had_with_its_security_updates() {
+        let mirror = |suite: &str| (suite == "trixie").then(|| "http://m/debian/".to_owned());
+        let debian = "NAME=\"Debian\"\nVERSION_CODENAME=trixie\nID=debian\n";
+        let sources = host_sources(debian, &mirror).expect("known");
+        let line = |text: &str| sources.lines().any(|line| line == text);
+        assert!(
+            line("URIs: http://m/debian") && line("URIs: http://m/debian-security"),
+            "{sources}"
+        );
+        assert!(
+            line("Suites: trixie-security") && sources.matches("\n\n").count() == 1,
+            "{sources}"
+        );
+        let ubuntu = "ID=ubuntu\nVERSION_CODENAME=noble\n";
+        let sources = host_sources(ubuntu, &mirror).expect("known");
+        assert!(
+            sources.contains("/ubuntu-ports\nSuites: noble "),
+            "{sources}"
+        );
+        assert_eq!(host_sources("ID=fedora\n", &mirror), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod folder;
 pub mod initramfs;
 pub mod modules;
 mod rootfs;
+pub mod rust_std;
 mod trees;
 
 use std::path::PathBuf;
