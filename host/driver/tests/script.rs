@@ -13,7 +13,7 @@ fn program(path: &Path) {
 }
 
 /// What the tool is made of: nothing of it is newer than the tool.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "Cargo.toml",
     "Cargo.lock",
     "abi",
@@ -22,6 +22,7 @@ const SOURCES: [&str; 11] = [
     "el2/random",
     "host",
     "lab",
+    "mgmt",
     "service",
     "guests/linux",
     "guests/rootfs",

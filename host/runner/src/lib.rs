@@ -9,6 +9,7 @@ pub mod cross_build;
 pub mod emulated;
 pub mod fetch;
 mod linux_build;
+pub mod package;
 pub mod prepare;
 pub mod profile;
 pub mod progress;

@@ -14,6 +14,7 @@ pub mod fetch;
 pub mod fuzz;
 pub mod init;
 pub mod mutants;
+pub mod package;
 pub mod plan;
 pub mod run;
 pub mod schema;
@@ -71,6 +72,7 @@ pub enum Verb {
     Fuzz(fuzz::Args),
     Mutants(mutants::Args),
     Fetch(fetch::Args),
+    Package(package::Args),
     Doctor(doctor::Args),
     Book(book::Args),
     Completions(shell::Completions),
@@ -99,6 +101,7 @@ impl Cli {
             Verb::Fuzz(_) => of_driver("fuzz"),
             Verb::Mutants(_) => of_driver("mutants"),
             Verb::Fetch(args) => fetch::run(args),
+            Verb::Package(args) => package::run(args),
             Verb::Doctor(args) => doctor::run(args),
             Verb::Completions(args) => shell::completions(args, Self::command()),
             Verb::Man(args) => shell::pages(args, Self::command()),
