@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bulkhead_control::port::{Places, SOCKET};
+use bulkhead_control::port::{Access, SOCKET};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -43,12 +43,12 @@ pub struct Cli {
 
 impl Cli {
     /// Where to find EL2.
-    pub(crate) fn places(&self) -> Places {
+    pub(crate) fn access(&self) -> Access {
         let asks = self.socket.as_os_str() != "none";
-        Places {
+        Access {
             socket: asks.then(|| self.socket.clone()),
             port: self.port.clone(),
-            ..Places::default()
+            ..Access::default()
         }
     }
 }

@@ -9,11 +9,11 @@ use bulkhead_control::board::Vm;
 use bulkhead_control::connection::Trouble;
 use bulkhead_control::failure::{Failure, Outcome};
 use bulkhead_control::manager::Manager;
-use bulkhead_control::port::{Places, Via};
+use bulkhead_control::port::{Access, Via};
 use serde_json::{Value, json};
 
-use crate::Ended;
 use crate::output::{Paint, Printer};
+use crate::verb::Ended;
 
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ impl Found {
 }
 
 /// Looks at everything.
-pub fn run(places: &Places, printer: &Printer) -> Ended {
-    let found = look(places);
+pub fn run(access: &Access, printer: &Printer) -> Ended {
+    let found = look(access);
     let is_bad = found.iter().any(|found| found.state == State::Bad);
     if printer.json {
         let list: Vec<Value> = found.iter().map(as_json).collect();
@@ -109,9 +109,9 @@ fn text(printer: &Printer, found: &Found) -> String {
     text
 }
 
-fn look(places: &Places) -> Vec<Found> {
+fn look(access: &Access) -> Vec<Found> {
     let mut all = Vec::new();
-    match places.device() {
+    match access.device() {
         Ok(path) => all.push(Found::good("port", path.display().to_string())),
         // The daemon may have another root, as that of a container's host.
         Err(failure) => all.push(Found::absent(
@@ -119,7 +119,7 @@ fn look(places: &Places) -> Vec<Found> {
             format!("{}: {}", failure.what, failure.why),
         )),
     }
-    let connection = match places.connect() {
+    let connection = match access.connect() {
         Ok((connection, via)) => {
             all.push(match &via {
                 Via::Daemon(path) => {

@@ -7,22 +7,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bulkhead_abi::control::{EVENT_LIMITS, EVENT_STATE, Message};
 use bulkhead_control::board::Vm;
 use bulkhead_control::failure::{Failure, Outcome};
-use bulkhead_control::port::Places;
+use bulkhead_control::port::Access;
 use serde_json::{Value, json};
 
 use crate::cli::EventArgs;
 use crate::output::Printer;
+use crate::verb::{Ended, Stop, connect};
 use crate::vms::{as_json, paint};
-use crate::{Ended, Stop, connect};
 
 /// Time between two attempts to find EL2 again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Shows events.
-pub fn run(places: &Places, printer: &Printer, args: EventArgs) -> Ended {
+pub fn run(access: &Access, printer: &Printer, args: EventArgs) -> Ended {
     let mut known = BTreeMap::new();
     loop {
-        let stop = match watch(places, printer, &args, &mut known) {
+        let stop = match watch(access, printer, &args, &mut known) {
             Ok(outcome) => return Ok(outcome),
             Err(stop) => stop,
         };
@@ -44,8 +44,8 @@ fn is_passing(failure: &Failure) -> bool {
 /// States by index of the VM.
 type Known = BTreeMap<u16, Vm>;
 
-fn watch(places: &Places, printer: &Printer, args: &EventArgs, known: &mut Known) -> Ended {
-    let mut manager = connect(places)?;
+fn watch(access: &Access, printer: &Printer, args: &EventArgs, known: &mut Known) -> Ended {
+    let mut manager = connect(access)?;
     let own = manager.hello.manager;
     for vm in manager.vms()? {
         if known.get(&vm.index) != Some(&vm) {

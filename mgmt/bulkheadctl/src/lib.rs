@@ -11,26 +11,17 @@ mod shell;
 mod stats;
 mod table;
 mod top;
+mod verb;
 mod vms;
 mod words;
 
 pub use shell::{complete, pages};
 
-use std::fs::File;
-use std::io;
-
-use bulkhead_control::failure::{Failure, Outcome};
-use bulkhead_control::manager::Manager;
-use bulkhead_control::port::Places;
+use bulkhead_abi::control::Kind;
 
 use cli::{Cli, Verb};
-use output::{Broken, Printer};
-
-/// Connects, and greets EL2.
-fn connect(places: &Places) -> Result<Manager<File>, Failure> {
-    let (connection, _) = places.connect()?;
-    Manager::greet(connection)
-}
+use output::Printer;
+use verb::Stop;
 
 /// Status of a program that SIGPIPE ends, as a shell has it: nobody reads the output any more.
 pub const UNREAD: u8 = 128 + 13;
@@ -38,39 +29,22 @@ pub const UNREAD: u8 = 128 + 13;
 /// Does what the command line asks for; gives the exit status.
 pub fn run(cli: Cli) -> u8 {
     let printer = Printer::new(cli.json);
-    let places = cli.places();
+    let access = cli.access();
     let done = match cli.verb {
-        Verb::List => vms::list(&places, &printer),
-        Verb::Start(args) => {
-            vms::order(&places, &printer, bulkhead_abi::control::Kind::Start, args)
-        }
-        Verb::Stop(args) => vms::order(&places, &printer, bulkhead_abi::control::Kind::Stop, args),
-        Verb::Restart(args) => vms::order(
-            &places,
-            &printer,
-            bulkhead_abi::control::Kind::Restart,
-            args,
-        ),
-        Verb::Pause(args) => vms::order(
-            &places,
-            &printer,
-            bulkhead_abi::control::Kind::Pause,
-            args.into(),
-        ),
-        Verb::Resume(args) => vms::order(
-            &places,
-            &printer,
-            bulkhead_abi::control::Kind::Resume,
-            args.into(),
-        ),
-        Verb::Stats(args) => stats::run(&places, &printer, args),
-        Verb::Weights(args) => limits::weights(&places, &printer, args),
-        Verb::Caps(args) => limits::caps(&places, &printer, args),
-        Verb::Budgets(args) => limits::budgets(&places, &printer, args),
-        Verb::Pools(args) => limits::pools(&places, &printer, args),
-        Verb::Events(args) => events::run(&places, &printer, args),
-        Verb::Top(args) => top::run(&places, &printer, args),
-        Verb::Doctor => doctor::run(&places, &printer),
+        Verb::List => vms::list(&access, &printer),
+        Verb::Start(args) => vms::order(&access, &printer, Kind::Start, args),
+        Verb::Stop(args) => vms::order(&access, &printer, Kind::Stop, args),
+        Verb::Restart(args) => vms::order(&access, &printer, Kind::Restart, args),
+        Verb::Pause(args) => vms::order(&access, &printer, Kind::Pause, args.into()),
+        Verb::Resume(args) => vms::order(&access, &printer, Kind::Resume, args.into()),
+        Verb::Stats(args) => stats::run(&access, &printer, args),
+        Verb::Weights(args) => limits::weights(&access, &printer, args),
+        Verb::Caps(args) => limits::caps(&access, &printer, args),
+        Verb::Budgets(args) => limits::budgets(&access, &printer, args),
+        Verb::Pools(args) => limits::pools(&access, &printer, args),
+        Verb::Events(args) => events::run(&access, &printer, args),
+        Verb::Top(args) => top::run(&access, &printer, args),
+        Verb::Doctor => doctor::run(&access, &printer),
         Verb::Completions(args) => shell::print_completions(&printer, args),
         Verb::Man(args) => shell::write_pages(&printer, args),
     };
@@ -83,30 +57,3 @@ pub fn run(cli: Cli) -> u8 {
         Err(Stop::Unread) => UNREAD,
     }
 }
-
-/// Why a verb stops.
-#[derive(Debug)]
-enum Stop {
-    /// It failed.
-    Failure(Failure),
-    /// Nobody reads its output any more.
-    Unread,
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
-    }
-}
-
-impl From<Broken> for Stop {
-    fn from(Broken(error): Broken) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::Unread;
-        }
-        Self::Failure(Failure::environment("control::io", "cannot print", error))
-    }
-}
-
-/// How a verb ends.
-type Ended = Result<Outcome, Stop>;

@@ -2,20 +2,20 @@
 
 use bulkhead_abi::control::Kind;
 use bulkhead_control::failure::Outcome;
-use bulkhead_control::port::Places;
+use bulkhead_control::port::Access;
 use serde_json::{Value, json};
 
 use crate::cli::{BudgetArgs, CapArgs, PoolArgs, WeightArgs};
 use crate::output::Printer;
+use crate::verb::{Ended, connect};
 use crate::words::{Share, cpu_list, share_text};
-use crate::{Ended, connect};
 
 /// Sets weights.
-pub fn weights(places: &Places, printer: &Printer, args: WeightArgs) -> Ended {
+pub fn weights(access: &Access, printer: &Printer, args: WeightArgs) -> Ended {
     let weight = args.weight;
     let text = format!("weight {weight}");
     set(
-        places,
+        access,
         printer,
         (Kind::Weight, &args.vm, &[weight]),
         (&text, json!({ "weight": weight })),
@@ -23,7 +23,7 @@ pub fn weights(places: &Places, printer: &Printer, args: WeightArgs) -> Ended {
 }
 
 /// Sets caps.
-pub fn caps(places: &Places, printer: &Printer, args: CapArgs) -> Ended {
+pub fn caps(access: &Access, printer: &Printer, args: CapArgs) -> Ended {
     let Share { amount, period } = args.cap;
     let text = if amount == period {
         "no cap".to_owned()
@@ -32,7 +32,7 @@ pub fn caps(places: &Places, printer: &Printer, args: CapArgs) -> Ended {
     };
     let document = json!({ "quota_ns": amount, "period_ns": period });
     set(
-        places,
+        access,
         printer,
         (Kind::Cap, &args.vm, &[amount, period]),
         (&text, document),
@@ -40,12 +40,12 @@ pub fn caps(places: &Places, printer: &Printer, args: CapArgs) -> Ended {
 }
 
 /// Sets budgets.
-pub fn budgets(places: &Places, printer: &Printer, args: BudgetArgs) -> Ended {
+pub fn budgets(access: &Access, printer: &Printer, args: BudgetArgs) -> Ended {
     let Share { amount, period } = args.budget;
     let text = format!("budget {}", share_text(amount, period));
     let document = json!({ "budget_ns": amount, "period_ns": period });
     set(
-        places,
+        access,
         printer,
         (Kind::Budget, &args.vm, &[amount, period]),
         (&text, document),
@@ -53,11 +53,11 @@ pub fn budgets(places: &Places, printer: &Printer, args: BudgetArgs) -> Ended {
 }
 
 /// Sets pools.
-pub fn pools(places: &Places, printer: &Printer, args: PoolArgs) -> Ended {
+pub fn pools(access: &Access, printer: &Printer, args: PoolArgs) -> Ended {
     let text = format!("pool {}", cpu_list(args.cpus));
     let cpus: Vec<u32> = (0..64).filter(|cpu| args.cpus >> cpu & 1 == 1).collect();
     set(
-        places,
+        access,
         printer,
         (Kind::Pool, &args.vm, &[args.cpus]),
         (&text, json!({ "pool": cpus })),
@@ -65,14 +65,14 @@ pub fn pools(places: &Places, printer: &Printer, args: PoolArgs) -> Ended {
 }
 
 fn set(
-    places: &Places,
+    access: &Access,
     printer: &Printer,
     order: (Kind, &str, &[u64]),
     said: (&str, Value),
 ) -> Ended {
     let (kind, name, values) = order;
     let (text, mut document) = said;
-    let mut manager = connect(places)?;
+    let mut manager = connect(access)?;
     let vm = manager.find(name)?;
     manager.ask(kind, (vm.index, &vm.name), 0, values)?;
     if printer.json {

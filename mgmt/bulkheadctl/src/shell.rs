@@ -10,9 +10,9 @@ use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 use serde_json::json;
 
-use crate::Ended;
 use crate::cli::{Cli, CompletionArgs, ManArgs};
 use crate::output::Printer;
+use crate::verb::Ended;
 
 /// Name of the program.
 const NAME: &str = "bulkheadctl";

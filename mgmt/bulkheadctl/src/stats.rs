@@ -6,19 +6,19 @@ use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_control::board::{Exits, Time, Vcpu, Waits};
 use bulkhead_control::failure::Outcome;
-use bulkhead_control::port::Places;
+use bulkhead_control::port::Access;
 use serde_json::{Map, Value, json};
 
 use crate::cli::StatsArgs;
 use crate::output::{Paint, Printer};
 use crate::sample::{VcpuSample, VmSample, bound, look, look_at_all};
+use crate::verb::{Ended, connect};
 use crate::vms::as_json;
 use crate::words::{cpu_list, duration, percent, share_text};
-use crate::{Ended, connect};
 
 /// Shows statistics.
-pub fn run(places: &Places, printer: &Printer, args: StatsArgs) -> Ended {
-    let mut manager = connect(places)?;
+pub fn run(access: &Access, printer: &Printer, args: StatsArgs) -> Ended {
+    let mut manager = connect(access)?;
     let samples = match &args.vm {
         Some(name) => {
             let vm = manager.find(name)?;

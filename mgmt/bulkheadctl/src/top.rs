@@ -5,14 +5,14 @@ use std::thread;
 use std::time::Instant;
 
 use bulkhead_control::failure::Outcome;
-use bulkhead_control::port::Places;
+use bulkhead_control::port::Access;
 use serde_json::{Map, Value, json};
 
 use crate::cli::TopArgs;
 use crate::output::{Paint, Printer};
 use crate::sample::{Change, VcpuSample, VmSample, change, look_at_all};
+use crate::verb::{Ended, connect};
 use crate::words::{count, duration, percent};
-use crate::{Ended, connect};
 
 /// Columns of a line; a terminal of 80 wraps none.
 const WIDTH: usize = 79;
@@ -28,8 +28,8 @@ struct Shown<'a> {
 }
 
 /// Shows vCPUs until it is ended.
-pub fn run(places: &Places, printer: &Printer, args: TopArgs) -> Ended {
-    let mut manager = connect(places)?;
+pub fn run(access: &Access, printer: &Printer, args: TopArgs) -> Ended {
+    let mut manager = connect(access)?;
     let mut before = look_at_all(&mut manager)?;
     if before.is_empty() && !printer.json {
         printer.text("The description gives this VM the right `stats` over none.\n")?;

@@ -3,13 +3,13 @@
 use bulkhead_abi::control::{Kind, Phase};
 use bulkhead_control::board::Vm;
 use bulkhead_control::failure::Outcome;
-use bulkhead_control::port::Places;
+use bulkhead_control::port::Access;
 use serde_json::{Value, json};
 
 use crate::cli::OrderArgs;
 use crate::output::{Paint, Printer};
 use crate::table::Table;
-use crate::{Ended, connect};
+use crate::verb::{Ended, connect};
 
 /// A VM as JSON.
 pub fn as_json(vm: &Vm, manager: u16) -> Value {
@@ -45,8 +45,8 @@ pub fn paint(vm: &Vm) -> Option<Paint> {
 }
 
 /// Shows the VMs.
-pub fn list(places: &Places, printer: &Printer) -> Ended {
-    let mut manager = connect(places)?;
+pub fn list(access: &Access, printer: &Printer) -> Ended {
+    let mut manager = connect(access)?;
     let vms = manager.vms()?;
     let own = manager.hello.manager;
     if printer.json {
@@ -84,8 +84,8 @@ pub fn list(places: &Places, printer: &Printer) -> Ended {
 }
 
 /// Orders.
-pub fn order(places: &Places, printer: &Printer, kind: Kind, args: OrderArgs) -> Ended {
-    let mut manager = connect(places)?;
+pub fn order(access: &Access, printer: &Printer, kind: Kind, args: OrderArgs) -> Ended {
+    let mut manager = connect(access)?;
     let done = manager.order(kind, &args.vm, args.wait)?;
     if printer.json {
         let vm = as_json(&done.vm, manager.hello.manager);

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::thread;
 
 use bulkhead_control::failure::Failure;
-use bulkhead_control::port::{Places, is_nobody};
+use bulkhead_control::port::{Access, is_nobody};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
@@ -34,12 +34,12 @@ pub fn run(cli: &Cli) -> Result<(), Failure> {
         .map_err(|error| Failure::environment("control::io", "cannot hear signals", error))?;
     let listener = listen(&cli.socket)?;
     let metrics = cli.metrics().map(listen).transpose()?;
-    let places = Places {
+    let access = Access {
         socket: None,
         port: cli.port.clone(),
-        ..Places::default()
+        ..Access::default()
     };
-    let open = Box::new(move || places.open_port().map(|(port, _)| port));
+    let open = Box::new(move || access.open_port().map(|(port, _)| port));
     let journal = Journal::new(io::stdout());
     let failed = |error| Failure::environment("control::io", "cannot wait for clients", error);
     let mut server = Server::new(open, listener, journal).map_err(failed)?;

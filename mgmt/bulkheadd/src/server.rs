@@ -246,7 +246,7 @@ impl Server {
 
     fn take(&mut self, message: Message) {
         match self.relay.route(message) {
-            Route::Answer(Asker::Daemon, answer) => self.take_own(&answer),
+            Route::Answer(Asker::Daemon, answer) => self.take_answer(&answer),
             Route::Answer(Asker::Client(id), answer) => self.give(id, &answer),
             Route::Event(event) => {
                 self.journal.event(&event);
@@ -263,7 +263,7 @@ impl Server {
     }
 
     /// An answer to the daemon's own question.
-    fn take_own(&mut self, answer: &Message) {
+    fn take_answer(&mut self, answer: &Message) {
         if answer.version != VERSION || answer.status == Status::Version as u16 {
             let theirs = match answer.version {
                 VERSION => answer.values[0],

@@ -280,6 +280,31 @@ fn after_the_port_was_gone_clients_are_served_by_the_new_one() {
 }
 
 #[test]
+fn requests_come_in_pieces_too() {
+    let daemon = Daemon::start();
+    let _el2 = daemon.plug(Fake::default());
+    let mut client = UnixStream::connect(daemon.socket()).expect("it listens");
+    let requests = [1, 2].map(|vm| Request {
+        version: VERSION,
+        number: 5 + u32::from(vm),
+        ..of(Kind::Vm, vm)
+    });
+    let bytes = requests.as_bytes();
+    // The end of the first one, and with it the second.
+    for piece in [&bytes[..20], &bytes[20..]] {
+        client.write_all(piece).expect("it listens");
+        thread::sleep(Duration::from_millis(20));
+    }
+    client.set_read_timeout(SOON).expect("a socket");
+    for vm in [1, 2] {
+        let mut bytes = [0; size_of::<Message>()];
+        client.read_exact(&mut bytes).expect("an answer");
+        let answer: Message = zerocopy::FromBytes::read_from_bytes(&bytes).expect("a message");
+        assert_eq!((answer.vm, answer.number), (vm, 5 + u32::from(vm)));
+    }
+}
+
+#[test]
 fn number_0_is_refused_as_el2_does() {
     let daemon = Daemon::start();
     let el2 = daemon.plug(Fake::default());

@@ -20,9 +20,9 @@ pub const SOCKET: &str = "/run/bulkhead/control.sock";
 /// Another program that asks a few questions is done within this time.
 const OTHERS: Duration = Duration::from_secs(2);
 
-/// Places to look at.
+/// Where EL2 may be spoken to.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Access {
     /// The daemon's socket; none: it is not asked.
     pub socket: Option<PathBuf>,
     /// The port's device; none: it is looked for.
@@ -31,7 +31,7 @@ pub struct Places {
     pub root: PathBuf,
 }
 
-impl Default for Places {
+impl Default for Access {
     fn default() -> Self {
         Self {
             socket: Some(SOCKET.into()),
@@ -72,7 +72,7 @@ pub fn find(root: &Path) -> Option<PathBuf> {
     Some(root.join("dev").join(port.file_name()))
 }
 
-impl Places {
+impl Access {
     /// The device of the port: the one that was named, or the one that is found.
     ///
     /// # Errors
@@ -221,13 +221,13 @@ mod tests {
 
     #[test]
     fn a_vm_without_a_port_is_told_so() {
-        let root = root(&[("vport0p1", "com.example")]);
-        let places = Places {
+        let root = root(&[("vport0p1", "org.bulkhead.control.x")]);
+        let access = Access {
             socket: Some(root.path().join("none.sock")),
             port: None,
             root: root.path().to_owned(),
         };
-        let failure = places.connect().expect_err("no port");
+        let failure = access.connect().expect_err("no port");
         assert_eq!(failure.code, "control::no-port");
     }
 
@@ -237,16 +237,16 @@ mod tests {
         fs::write(root.path().join("dev/vport0p1"), "").expect("a file");
         let socket = root.path().join("control.sock");
         drop(UnixListener::bind(&socket).expect("a socket"));
-        let places = Places {
+        let access = Access {
             socket: Some(socket.clone()),
             port: None,
             root: root.path().to_owned(),
         };
-        let (_, via) = places.connect().expect("the port");
+        let (_, via) = access.connect().expect("the port");
         assert_eq!(via, Via::Port(root.path().join("dev/vport0p1")));
         fs::remove_file(&socket).expect("removed");
         let _daemon = UnixListener::bind(&socket).expect("a socket");
-        let (_, via) = places.connect().expect("the daemon");
+        let (_, via) = access.connect().expect("the daemon");
         assert_eq!(via, Via::Daemon(socket));
     }
 

@@ -68,7 +68,7 @@ fn events_in_between_are_kept_in_their_order() {
             .expect("the port is there")
             .map(|event| event.vm)
     };
-    assert_eq!([next(), next(), next()], [Some(0), Some(0), Some(3)]);
+    assert_eq!([next(), next(), next()], [Some(1), Some(2), Some(3)]);
     let none = connection
         .event(Some(Duration::ZERO))
         .expect("the port is there");
@@ -137,6 +137,15 @@ fn another_version_is_said_by_its_number() {
     port.write_all(refused.as_bytes()).expect("a socket");
     let answer = connection.answer(number);
     assert!(matches!(answer, Err(Trouble::Version(9))), "{answer:?}");
+    // One that says something else in its own.
+    let event = Message {
+        version: 8,
+        kind: EVENT_STATE,
+        ..Message::default()
+    };
+    port.write_all(event.as_bytes()).expect("a socket");
+    let event = connection.event(Some(Duration::from_secs(5)));
+    assert!(matches!(event, Err(Trouble::Version(8))), "{event:?}");
 }
 
 #[test]
@@ -320,6 +329,17 @@ fn states_are_asked_for_should_an_event_be_lost() {
         .order(Kind::Restart, "linux", WAIT)
         .expect("restarted");
     assert_eq!(done.vm.lives, 2);
+}
+
+#[test]
+fn an_event_of_the_life_before_is_not_the_new_one() {
+    let mut fake = Fake::default();
+    fake.manner.chatty = true;
+    let (_el2, mut manager) = manage(fake);
+    let done = manager
+        .order(Kind::Restart, "linux", WAIT)
+        .expect("restarted");
+    assert_eq!((done.vm.lives, done.vm.phase_word()), (2, "running"));
 }
 
 #[test]

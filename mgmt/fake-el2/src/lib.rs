@@ -60,7 +60,7 @@ pub struct Manner {
     pub version: u16,
     /// Before each answer it sends one with a number of somebody else.
     pub stale: bool,
-    /// Before each answer it sends an event.
+    /// Before each answer it sends an event that was on its way: the state of the VM before the request.
     pub chatty: bool,
     /// It says no events of what it does.
     pub no_events: bool,
@@ -175,6 +175,8 @@ impl Fake {
             vcpu: request.vcpu,
             ..Message::default()
         };
+        let is_vm = usize::from(request.vm) < self.vms.len();
+        let before = is_vm.then(|| self.state(request.vm));
         let mut events = Vec::new();
         match self.perform(request, &mut events) {
             Ok(values) => answer.values[..values.len()].copy_from_slice(&values),
@@ -189,10 +191,15 @@ impl Fake {
         let mut said = Vec::new();
         if self.manner.stale {
             let number = request.number.wrapping_add(1000).max(1);
-            said.push(Message { number, ..answer });
+            let vm = request.vm.wrapping_add(1);
+            said.push(Message {
+                number,
+                vm,
+                ..answer
+            });
         }
         if self.manner.chatty {
-            said.push(self.state(0));
+            said.extend(before);
         }
         said.push(answer);
         said.extend(events);
