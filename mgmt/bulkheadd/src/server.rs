@@ -327,32 +327,38 @@ impl Server {
         if flags.contains(PollFlags::OUT) {
             self.write_client(id);
         }
-        if flags.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+        if flags.intersects(PollFlags::HUP | PollFlags::ERR) && !flags.contains(PollFlags::IN) {
+            // It has gone, perhaps in the middle of its requests.
+            self.clients.remove(&id);
+        } else if flags.contains(PollFlags::IN) {
             self.read_client(id);
         }
     }
 
+    /// Takes requests as long as there are some and the client may have more: what it sends together goes to the port together.
     fn read_client(&mut self, id: u64) {
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        let mut bytes = [0; REQUEST];
-        // Never beyond the end of a request: what comes behind waits until there may be more.
-        let wanted = REQUEST - client.partial.len();
-        match client.stream.read(&mut bytes[..wanted]) {
-            Ok(0) => {
-                self.clients.remove(&id);
-            }
-            Ok(read) => {
-                client.partial.extend_from_slice(&bytes[..read]);
-                if let Ok(request) = Request::read_from_bytes(&client.partial) {
-                    client.partial.clear();
-                    self.forward(id, request);
+        while self.relay.pending(Asker::Client(id)) < PENDING {
+            let Some(client) = self.clients.get_mut(&id) else {
+                return;
+            };
+            let mut bytes = [0; REQUEST];
+            // Never beyond the end of a request: what comes behind waits until there may be more.
+            let wanted = REQUEST - client.partial.len();
+            match client.stream.read(&mut bytes[..wanted]) {
+                Ok(0) => {
+                    self.clients.remove(&id);
                 }
-            }
-            Err(error) if is_later(&error) => {}
-            Err(_) => {
-                self.clients.remove(&id);
+                Ok(read) => {
+                    client.partial.extend_from_slice(&bytes[..read]);
+                    if let Ok(request) = Request::read_from_bytes(&client.partial) {
+                        client.partial.clear();
+                        self.forward(id, request);
+                    }
+                }
+                Err(error) if is_later(&error) => return,
+                Err(_) => {
+                    self.clients.remove(&id);
+                }
             }
         }
     }

@@ -280,6 +280,26 @@ fn after_the_port_was_gone_clients_are_served_by_the_new_one() {
 }
 
 #[test]
+fn clients_that_ask_for_exits_at_once_do_not_disturb_each_other() {
+    let daemon = Daemon::start();
+    let _el2 = daemon.plug(Fake::default());
+    thread::scope(|scope| {
+        for name in ["linux", "rt", "manager"] {
+            let client = daemon.client();
+            scope.spawn(move || {
+                let mut manager = Manager::greet(client).expect("greeted");
+                let vm = manager.find(name).expect("there");
+                for _ in 0..100 {
+                    let exits = manager.exits(&vm, 0).expect("answered").expect("told");
+                    assert!(exits.total > 0);
+                    manager.time(&vm, 0).expect("answered").expect("told");
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn requests_come_in_pieces_too() {
     let daemon = Daemon::start();
     let _el2 = daemon.plug(Fake::default());

@@ -56,17 +56,7 @@ impl<T: Read + Write + AsFd> Manager<T> {
         vcpu: u16,
         given: &[u64],
     ) -> Result<Message, Trouble> {
-        let mut values = [0; 4];
-        for (value, given) in values.iter_mut().zip(given) {
-            *value = *given;
-        }
-        self.connection.call(Request {
-            kind: kind as u16,
-            vm,
-            vcpu,
-            values,
-            ..Request::default()
-        })
+        self.connection.call(request_of(kind, vm, vcpu, given))
     }
 
     /// The same where another status than "done" is a failure; `name` is that of the VM.
@@ -164,22 +154,43 @@ impl<T: Read + Write + AsFd> Manager<T> {
     /// # Errors
     /// EL2 does not answer.
     pub fn exits(&mut self, vm: &Vm, vcpu: u16) -> Result<Told<Exits>, Failure> {
-        'again: for _ in 0..TRIES {
-            let first = match self.statistics(Kind::Exits, vm, vcpu, &[0, 0])? {
-                Ok(answer) => answer,
-                Err(why) => return Ok(Err(why)),
-            };
-            let mut exits = Exits::of(&first);
-            exits.add(0, &first);
-            for class in (2..ExitClass::COUNT).step_by(2) {
-                match self.statistics(Kind::Exits, vm, vcpu, &[class as u64, 1])? {
-                    Ok(answer) if exits.is_same_moment(&answer) => exits.add(class, &answer),
-                    // Another client of the daemon has asked another vCPU meanwhile.
-                    Ok(_) => continue 'again,
-                    Err(why) => return Ok(Err(why)),
+        for _ in 0..TRIES {
+            // All at once: the daemon hands on what comes together, and nobody's question stands between them.
+            let mut numbers = Vec::new();
+            for class in (0..ExitClass::COUNT).step_by(2) {
+                let goes_on = u64::from(class > 0);
+                let given = [class as u64, goes_on];
+                let request = request_of(Kind::Exits, vm.index, vcpu, &given);
+                numbers.push((class, self.connection.send(request)?));
+            }
+            let mut found: Option<Told<Exits>> = None;
+            let mut is_whole = true;
+            for (class, number) in numbers {
+                let answer = self.connection.answer(number)?;
+                match &mut found {
+                    None => {
+                        let first = told(Kind::Exits, vm, &answer)?;
+                        found = Some(first.map(|answer| {
+                            let mut exits = Exits::of(&answer);
+                            exits.add(class, &answer);
+                            exits
+                        }));
+                    }
+                    Some(Ok(exits)) => {
+                        let is_done = answer.status == Status::Done as u16;
+                        if is_done && exits.is_same_moment(&answer) {
+                            exits.add(class, &answer);
+                        } else {
+                            is_whole = false;
+                        }
+                    }
+                    // Of what is not told there is no more.
+                    Some(Err(_)) => {}
                 }
             }
-            return Ok(Ok(exits));
+            if let Some(found) = found.filter(|_| is_whole) {
+                return Ok(found);
+            }
         }
         Ok(Err("others ask all the time"))
     }
@@ -202,13 +213,33 @@ impl<T: Read + Write + AsFd> Manager<T> {
         given: &[u64],
     ) -> Result<Told<Message>, Failure> {
         let answer = self.request(kind, vm.index, vcpu, given)?;
-        match Status::of(answer.status) {
-            Some(Status::Done) => Ok(Ok(answer)),
-            Some(
-                status @ (Status::Nothing | Status::WouldExit | Status::Silent | Status::Rights),
-            ) => Ok(Err(status.words())),
-            _ => Err(refusal::failure(kind, &vm.name, &answer)),
+        told(kind, vm, &answer)
+    }
+}
+
+/// A request; its version and number are the connection's to fill in.
+fn request_of(kind: Kind, vm: u16, vcpu: u16, given: &[u64]) -> Request {
+    let mut values = [0; 4];
+    for (value, given) in values.iter_mut().zip(given) {
+        *value = *given;
+    }
+    Request {
+        kind: kind as u16,
+        vm,
+        vcpu,
+        values,
+        ..Request::default()
+    }
+}
+
+/// An answer about statistics: that there are none is one, too.
+fn told(kind: Kind, vm: &Vm, answer: &Message) -> Result<Told<Message>, Failure> {
+    match Status::of(answer.status) {
+        Some(Status::Done) => Ok(Ok(*answer)),
+        Some(status @ (Status::Nothing | Status::WouldExit | Status::Silent | Status::Rights)) => {
+            Ok(Err(status.words()))
         }
+        _ => Err(refusal::failure(kind, &vm.name, answer)),
     }
 }
 

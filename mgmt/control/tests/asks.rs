@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bulkhead_abi::control::{EVENT_STATE, Kind, Message, Phase, Request, Status, VERSION};
@@ -253,31 +252,35 @@ fn states_and_statistics_are_read() {
 
 #[test]
 fn exits_are_asked_again_when_another_manager_came_between() {
-    let (el2, mut manager) = manage(Fake::default());
-    let linux = manager.find("linux").expect("there");
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        // Time goes on for the vCPU in the middle of an answer.
-        scope.spawn(|| {
-            while !ended.load(Ordering::SeqCst) {
-                el2.board().ticks += 1;
-                std::thread::sleep(Duration::from_micros(300));
-            }
-        });
-        for _ in 0..50 {
-            if let Ok(exits) = manager.exits(&linux, 0).expect("answered") {
-                let of_class: Vec<u64> = (1..)
-                    .zip(&exits.classes[1..])
-                    .map(|(n, class)| class.count / n)
-                    .collect();
-                assert!(
-                    of_class.iter().all(|ticks| *ticks == of_class[0]),
-                    "{of_class:?}"
-                );
-            }
+    for same in [false, true] {
+        let (el2, mut manager) = manage(Fake::default());
+        let linux = manager.find("linux").expect("there");
+        {
+            let mut board = el2.board();
+            let others = if same {
+                &mut board.others_ask_same
+            } else {
+                &mut board.others_ask
+            };
+            *others = 3;
         }
-        ended.store(true, Ordering::SeqCst);
-    });
+        let exits = manager
+            .exits(&linux, 0)
+            .expect("answered")
+            .expect("in the end");
+        let of_class: Vec<u64> = (1..)
+            .zip(&exits.classes[1..])
+            .map(|(n, class)| class.count / n)
+            .collect();
+        assert!(
+            of_class.iter().all(|ticks| *ticks == of_class[0]),
+            "{of_class:?}"
+        );
+        assert_eq!(of_class.len(), 17);
+        el2.board().others_ask = 100;
+        let exits = manager.exits(&linux, 0).expect("answered");
+        assert_eq!(exits, Err("others ask all the time"));
+    }
 }
 
 const WAIT: Option<Duration> = Some(Duration::from_secs(5));

@@ -91,6 +91,12 @@ pub struct Fake {
     pub requests: Vec<Request>,
     /// Multiplies all statistics; each question for the first ones adds 1.
     pub ticks: u64,
+    /// The vCPU whose exits were asked for last: another question ends that.
+    pub exits_of: Option<(u16, u16)>,
+    /// How many more times another manager asks in the middle of the exits of a vCPU.
+    pub others_ask: u32,
+    /// The same, where it asks for the exits of the same vCPU.
+    pub others_ask_same: u32,
 }
 
 impl Default for Fake {
@@ -133,6 +139,9 @@ impl Default for Fake {
             manner: Manner::default(),
             requests: Vec::new(),
             ticks: 1,
+            exits_of: None,
+            others_ask: 0,
+            others_ask_same: 0,
         }
     }
 }
@@ -323,6 +332,22 @@ impl Fake {
             return Err((Status::Nothing, 0));
         }
         let [first, again, ..] = request.values;
+        let asked = (request.vm, request.vcpu);
+        if kind == Kind::Exits && again == 1 {
+            if first == 6 && self.others_ask > 0 {
+                self.others_ask -= 1;
+                self.exits_of = None;
+            }
+            if first == 6 && self.others_ask_same > 0 {
+                self.others_ask_same -= 1;
+                self.ticks += 1;
+            }
+            if self.exits_of != Some(asked) {
+                return Err((Status::Nothing, 0));
+            }
+        } else if kind != Kind::Service {
+            self.exits_of = (kind == Kind::Exits).then_some(asked);
+        }
         if kind == Kind::Time || kind == Kind::Exits && again == 0 {
             self.ticks += 1;
         }
