@@ -168,7 +168,7 @@ fn rights(vms: &[Vm]) -> Found {
             "this VM may see no other",
             "the plan gives no right",
         )
-        .advise("the description names its rights in [vm.NAME.manage]");
+        .advise("its rights stand in `manages` of this VM in the description");
         return Found::bad("rights", &failure);
     }
     let words = vms.iter().map(|vm| {

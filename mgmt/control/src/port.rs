@@ -82,7 +82,7 @@ impl Access {
         found.ok_or_else(|| {
             let why = format!("no virtio-console of this VM has a port `{PORT_NAME}`");
             Failure::environment("control::no-port", "this VM has no control port", why).advise(
-                "the description gives the port to the VM with [vm.NAME.manage]; in an initramfs mount devtmpfs on /dev and sysfs on /sys, and load virtio_mmio and virtio_console",
+                "the port comes with `manages` of a VM in the description; in an initramfs mount devtmpfs on /dev and sysfs on /sys, and load virtio_mmio and virtio_console",
             )
         })
     }

@@ -59,7 +59,7 @@ pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
                 .map(|(_, word)| *word)
                 .collect();
             Failure::failed("control::rights", what, why).advise(format!(
-                "add \"{}\" to the rights of this VM over {vm} in the description, and build the image anew",
+                "add \"{}\" for {vm} to `manages` of this VM in the description, and build the image anew",
                 needed.join("\" or \"")
             ))
         }
