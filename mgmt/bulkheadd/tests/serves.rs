@@ -17,6 +17,7 @@ use bulkhead_control::manager::Manager;
 use bulkhead_fake_el2::{El2, Fake, Manner};
 use bulkheadd::journal::Journal;
 use bulkheadd::server::Server;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use zerocopy::IntoBytes;
 
@@ -454,10 +455,7 @@ fn the_program_says_when_it_is_ready_and_ends_by_sigterm() {
     };
     assert_eq!(next(), "READY=1");
     assert!(at("run/control.sock").exists());
-    let killed = std::process::Command::new("kill")
-        .arg(child.id().to_string())
-        .status();
-    assert!(killed.expect("kill").success());
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     assert_eq!(next(), "STOPPING=1");
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success());

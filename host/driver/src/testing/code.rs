@@ -71,7 +71,7 @@ const fn of_uart(gic: u32, uart: UartKind) -> Build {
 }
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 21] = [
+const CRATES: [(&str, &str); 24] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -119,6 +119,18 @@ const CRATES: [(&str, &str); 21] = [
     (
         "bulkhead-service",
         "The switch and the disks serve each frame and each request once, whatever comes and whoever starts again.",
+    ),
+    (
+        "bulkhead-control",
+        "A manager on Linux gets its own answers and all events, whatever else comes through the port and however.",
+    ),
+    (
+        "bulkheadctl",
+        "The command line orders what it says, shows what EL2 tells, and fails with the right words.",
+    ),
+    (
+        "bulkheadd",
+        "The daemon gives each client its own answers and all the events, whoever dies, and finds its port again.",
     ),
     (
         "bulkhead-interleave",
