@@ -3,7 +3,7 @@
 
 use super::{Machine, PAGE, Registers, registers, take};
 use crate::board::Device;
-use crate::timer;
+use crate::{sysreg, timer};
 use arrayvec::ArrayVec;
 use bulkhead_abi::control::{EVENT_STATE, Kind, Message, PORT_NAME, Request, Status, VERSION};
 use core::slice;
@@ -68,6 +68,7 @@ impl Buffer {
 
 /// The port.
 pub struct ControlPort {
+    device: Device,
     transport: Registers,
     heard: Queue,
     said: Queue,
@@ -79,6 +80,14 @@ pub struct ControlPort {
     asks: Buffer,
     events: ArrayVec<Message, KEPT>,
     number: u32,
+    /// Bytes and pieces of what was posted last.
+    posted: (usize, usize),
+}
+
+/// The first bytes of a buffer in pieces.
+fn parts(bytes: &[u8], (length, pieces): (usize, usize)) -> ArrayVec<&[u8], ENTRIES> {
+    let each = length.div_ceil(pieces).max(1);
+    bytes[..length].chunks(each).take(ENTRIES).collect()
 }
 
 impl ControlPort {
@@ -98,6 +107,7 @@ impl ControlPort {
         let (messages, requests) = (queue(MESSAGES)?, queue(REQUESTS)?);
         transport.set_status(status | DeviceStatus::DRIVER_OK);
         let mut port = Self {
+            device,
             transport,
             heard,
             said,
@@ -109,6 +119,7 @@ impl ControlPort {
             asks: Buffer::new()?,
             events: ArrayVec::new(),
             number: 0,
+            posted: (0, 1),
         };
         port.find().ok()?;
         Some(port)
@@ -126,6 +137,7 @@ impl ControlPort {
         let (mut named, end) = (false, timer::now() + timer::ticks(PATIENCE));
         while timer::now() < end {
             let Some(bytes) = self.announcement.taken(&mut self.heard) else {
+                sysreg::cpu_yield();
                 continue;
             };
             let said = self.announcement.bytes.get(..bytes).ok_or(Error::IoError)?;
@@ -150,8 +162,16 @@ impl ControlPort {
         let head = u64::from(port) | u64::from(event) << 32 | u64::from(value) << 48;
         self.says.bytes[..HEAD].copy_from_slice(&head.to_le_bytes());
         let buffer = &self.says.bytes[..HEAD];
-        self.said
-            .add_notify_wait_pop(&[buffer], &mut [], &mut self.transport)?;
+        // SAFETY: nobody touches the buffer while the device has it, and it stays where it is.
+        let token = unsafe { self.said.add(&[buffer], &mut []) }?;
+        if self.said.should_notify() {
+            self.transport.notify(SAID);
+        }
+        while self.said.peek_used() != Some(token) {
+            sysreg::cpu_yield();
+        }
+        // SAFETY: the buffer with which the chain was added.
+        unsafe { self.said.pop_used(token, &[buffer], &mut []) }?;
         Ok(())
     }
 
@@ -181,37 +201,69 @@ impl ControlPort {
         Message::read_from_bytes(message).ok()
     }
 
-    /// Writes these bytes in so many pieces, and waits until the device has read them. It reads nothing while it has something to say and no
-    /// room for it, so that what comes meanwhile is taken, and kept.
-    pub fn write(&mut self, bytes: &[u8], pieces: usize) -> Result {
-        let to = self
-            .asks
-            .bytes
-            .get_mut(..bytes.len())
-            .ok_or(Error::InvalidParam)?;
-        to.copy_from_slice(bytes);
-        let each = bytes.len().div_ceil(pieces).max(1);
-        let parts = |to: &'static [u8]| to.chunks(each).take(ENTRIES).collect();
-        let to: *const [u8] = &raw const *to;
-        // SAFETY: the buffer is never given back, and nobody writes to it until the device has read it.
-        let parts: ArrayVec<&[u8], ENTRIES> = parts(unsafe { &*to });
-        // SAFETY: as above.
+    /// Gives the device these bytes in so many pieces. [`Self::is_read`] says when it has read them.
+    pub fn post(&mut self, bytes: &[u8], pieces: usize) -> Result {
+        if self.asks.token.is_some() {
+            return Err(Error::InvalidParam);
+        }
+        let to = self.asks.bytes.get_mut(..bytes.len());
+        to.ok_or(Error::InvalidParam)?.copy_from_slice(bytes);
+        self.posted = (bytes.len(), pieces);
+        let parts = parts(self.asks.bytes, self.posted);
+        // SAFETY: nobody writes to the buffer while the device has it, and it stays where it is.
         let token = unsafe { self.requests.add(&parts, &mut []) }?;
+        self.asks.token = Some(token);
         if self.requests.should_notify() {
             self.transport.notify(REQUESTS);
         }
+        Ok(())
+    }
+
+    /// Whether the device has read what was posted last.
+    pub fn is_read(&mut self) -> bool {
+        let Some(token) = self.asks.token else {
+            return true;
+        };
+        if self.requests.peek_used() != Some(token) {
+            return false;
+        }
+        let parts = parts(self.asks.bytes, self.posted);
+        // SAFETY: the buffers with which the chain was added.
+        let taken = unsafe { self.requests.pop_used(token, &parts, &mut []) };
+        self.asks.token = None;
+        taken.is_ok()
+    }
+
+    /// Writes these bytes in so many pieces, and waits until the device has read them. It reads nothing while it has something to say and no
+    /// room for it, so that what comes meanwhile is taken, and kept.
+    pub fn write(&mut self, bytes: &[u8], pieces: usize) -> Result {
+        self.post(bytes, pieces)?;
         let end = timer::now() + timer::ticks(PATIENCE);
-        while self.requests.peek_used() != Some(token) {
+        while !self.is_read() {
             if let Some(message) = self.message() {
                 self.keep(message);
             }
             if timer::now() > end {
                 return Err(Error::NotReady);
             }
+            sysreg::cpu_yield();
         }
-        // SAFETY: the buffers with which the chain was added.
-        unsafe { self.requests.pop_used(token, &parts, &mut []) }?;
         Ok(())
+    }
+
+    /// Its INTID.
+    pub fn intid(&self) -> u32 {
+        self.device.intid
+    }
+
+    /// Acknowledges its interrupt. Returns whether it had one.
+    pub fn acknowledge(&mut self) -> bool {
+        !self.transport.ack_interrupt().is_empty()
+    }
+
+    /// Whether a message has come that [`Self::message`] would give.
+    pub fn has_message(&mut self) -> bool {
+        self.answer.token.is_some() && self.messages.can_pop()
     }
 
     /// Keeps a message that was not waited for. Of too many the oldest is forgotten.
@@ -242,6 +294,7 @@ impl ControlPort {
                 }
                 self.keep(message);
             }
+            sysreg::cpu_yield();
         }
         Err(Error::NotReady)
     }

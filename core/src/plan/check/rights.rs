@@ -1,11 +1,11 @@
 //! Rules about who manages whom.
 
 use bulkhead_abi::control::right;
-use bulkhead_abi::plan::{MAX_MANAGERS, MAX_ROWS, NONE, Right, TableId, VIRTIO_CONSOLE, VM_LOCKED};
+use bulkhead_abi::plan::{MAX_MANAGERS, MAX_ROWS, NONE, Right, TableId, VM_LOCKED};
 
+use super::virtio::has_ports;
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
-use crate::virtio::ports::MULTIPORT;
 
 /// All rights that there are.
 const KNOWN: u32 = {
@@ -52,9 +52,7 @@ impl Plan<'_> {
         let mut devices = self.virtio_devices_of(vm).iter();
         devices.any(|device| {
             let backend = self.backends().get(usize::from(device.backend));
-            device.id == VIRTIO_CONSOLE
-                && device.features & MULTIPORT != 0
-                && backend.is_some_and(|backend| backend.vm == NONE)
+            has_ports(device) && backend.is_some_and(|backend| backend.vm == NONE)
         })
     }
 }

@@ -42,6 +42,11 @@ const fn writing_features(id: u16) -> Option<u64> {
     }
 }
 
+/// Whether a device is a console with the control port.
+pub(super) const fn has_ports(device: &VirtioDevice) -> bool {
+    device.id == VIRTIO_CONSOLE && device.features & MULTIPORT != 0
+}
+
 /// Whether `features` can be offered by a device that is polled or not.
 const fn can_offer(features: u64, writing: u64, polled: bool) -> bool {
     let events = if polled { EVENT_IDX } else { 0 };
@@ -123,8 +128,8 @@ impl Plan<'_> {
     pub(super) fn check_virtio_devices<const PROFILE: u32>(&self) -> Check {
         for (row, device) in self.virtio_devices().iter().enumerate() {
             let at = At::row(TableId::VirtioDevices, row);
-            let without = PROFILE >= MANAGED && device.features & MULTIPORT != 0;
-            let flags = FLAGS | if without { VIRTIO_NO_CONSOLE } else { 0 };
+            let ports = PROFILE >= MANAGED && has_ports(device);
+            let flags = FLAGS | if ports { VIRTIO_NO_CONSOLE } else { 0 };
             at.ensure(device.flags & !flags == 0, Invariant::VirtioFlags)?;
             let polled = device.poll != 0;
             let backend = self.backends().get(usize::from(device.backend));
@@ -178,7 +183,7 @@ impl Plan<'_> {
             };
         let bare = bare && flags == 0 && device.poll == 0;
         let queues = self.virtqueues_of(row).len();
-        let shape = if PROFILE >= MANAGED && device.features & MULTIPORT != 0 {
+        let shape = if PROFILE >= MANAGED && has_ports(device) {
             let port = At::row(TableId::VirtioDevices, row);
             let managed = self.is_manager(usize::from(device.vm));
             port.ensure(managed, Invariant::ManagerPort)?;

@@ -7,5 +7,6 @@ mod devices;
 mod good;
 mod hostile;
 pub(super) mod parts;
+mod ports;
 mod registers;
 mod turns;

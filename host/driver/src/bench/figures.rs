@@ -42,6 +42,8 @@ pub struct Runs {
     pub static_image: u64,
     /// Bytes of the image of the profile `io`.
     pub io_image: u64,
+    /// Bytes of the image of the profile `managed`.
+    pub managed_image: u64,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -105,6 +107,7 @@ pub fn figures(
             "image_bytes" => Figure::new(budget, el2.image_bytes as f64),
             "image_bytes_static" => Figure::new(budget, runs.static_image as f64),
             "image_bytes_io" => Figure::new(budget, runs.io_image as f64),
+            "image_bytes_managed" => Figure::new(budget, runs.managed_image as f64),
             "ram_bytes" => Figure::new(budget, ram(demo)? as f64),
             name => {
                 let run = match budget.gic {
@@ -367,6 +370,7 @@ mod tests {
             polled: vec![PolledRun::default()],
             static_image: 50_000,
             io_image: 60_000,
+            managed_image: 70_000,
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
@@ -400,6 +404,7 @@ mod tests {
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(value(&figures, "image_bytes_static"), 50_000.0);
         assert_eq!(value(&figures, "image_bytes_io"), 60_000.0);
+        assert_eq!(value(&figures, "image_bytes_managed"), 70_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),
             f64::from(0x20000 + 0x1000 + 11 * 0x1000)

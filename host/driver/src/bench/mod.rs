@@ -150,6 +150,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let runs = Runs {
         static_image: image_bytes(bulkhead_abi::plan::Profile::Static)?,
         io_image: image_bytes(bulkhead_abi::plan::Profile::Io)?,
+        managed_image: image_bytes(bulkhead_abi::plan::Profile::Managed)?,
         realtime,
         gicv2,
         gicv3,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bulkhead_abi::plan::{Header, Image};
 use bulkhead_core::plan::Plan;
-use bulkhead_core::plan::corrupt::{CASES, Case, GICV2_CASES, IO_CASES};
+use bulkhead_core::plan::corrupt::{CASES, Case, GICV2_CASES, IO_CASES, MANAGED_CASES};
 
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Qemu, System};
@@ -23,11 +23,15 @@ const SYSTEM: &str = "tests/plan/every-table.toml";
 /// The one with rows in those.
 const VIRTIO: &str = "tests/plan/virtio.toml";
 
+/// The one with rights.
+const MANAGED: &str = "tests/plan/managed.toml";
+
 /// The system; whether the board has a GICv2; the alterations; the name of the test.
-const TESTS: [(&str, bool, &[Case], &str); 3] = [
+const TESTS: [(&str, bool, &[Case], &str); 4] = [
     (SYSTEM, false, CASES, "plan/corruptions"),
     (SYSTEM, true, GICV2_CASES, "plan/corruptions-gicv2"),
     (VIRTIO, false, IO_CASES, "plan/corruptions-virtio"),
+    (MANAGED, false, MANAGED_CASES, "plan/corruptions-managed"),
 ];
 
 /// The tests of this file.

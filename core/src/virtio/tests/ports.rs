@@ -1,0 +1,532 @@
+//! The control port with its driver and a manager behind it. Nobody looks without having been told.
+
+use std::collections::VecDeque;
+use std::vec;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+use zerocopy::{FromBytes, IntoBytes};
+
+use bulkhead_abi::control::{Message, PORT_NAME, Request};
+use bulkhead_abi::device::ring::{self, DESCRIPTOR, ENTRIES, INDEX, NEXT, WRITE};
+
+use super::parts::*;
+use crate::virtio::device::Outcome;
+use crate::virtio::guest_ring::{Broken, Features, GuestRing, Setup};
+use crate::virtio::ports::{Manager, Ports};
+use crate::virtio::queue::Budget;
+use crate::virtio::round::SLICE;
+
+const SIZE: u16 = 32;
+/// Descriptors of each chain, of which four can be with the device.
+const OF_CHAIN: u16 = 8;
+/// Queues: announcements to the driver and from it, messages, requests.
+const HEARD: usize = 0;
+const SAID: usize = 1;
+const MESSAGES: usize = 2;
+const REQUESTS: usize = 3;
+/// Events of announcements.
+const DEVICE_READY: u16 = 0;
+const PORT_READY: u16 = 3;
+const PORT_OPEN: u16 = 6;
+
+/// The driver's side of a queue.
+struct Side {
+    queue: usize,
+    index: u16,
+    notified: u16,
+    used: u16,
+    /// Chains that the device has: their buffers.
+    waits: VecDeque<Vec<(u64, u32)>>,
+}
+
+impl Side {
+    fn new(queue: usize) -> Self {
+        Self {
+            queue,
+            index: 0,
+            notified: 0,
+            used: 0,
+            waits: VecDeque::new(),
+        }
+    }
+    fn base(&self) -> u64 {
+        0x4000_0000 + 0x400 * self.queue as u64
+    }
+    fn available(&self) -> u64 {
+        self.base() + DESCRIPTOR * u64::from(SIZE)
+    }
+    fn used_at(&self) -> u64 {
+        self.base() + 0x280
+    }
+    fn setup(&self) -> Setup {
+        Setup {
+            size: SIZE,
+            table: self.base(),
+            available: self.available(),
+            used: self.used_at(),
+        }
+    }
+    /// The buffers of a chain. The second for messages lies across two of the VM's regions.
+    fn buffer(&self, number: u16) -> u64 {
+        let first = [0x4000_1c00, 0x4000_1e00, 0x4000_1440, 0x4000_1840][self.queue];
+        first + 0x1000 * u64::from(number % 4)
+    }
+
+    /// Makes a chain of these buffers available, one behind the other in memory, with these bytes in them if the device reads.
+    fn add(&mut self, ram: &Ram, lengths: &[u32], bytes: Option<&[u8]>) {
+        let mut at = self.buffer(self.index);
+        let mut rest = bytes.unwrap_or_default();
+        let mut buffers = Vec::new();
+        assert!(self.waits.len() < 4);
+        let first = self.index % 4 * OF_CHAIN;
+        for (number, len) in (first..).zip(lengths) {
+            let (own, later) = rest.split_at(rest.len().min(*len as usize));
+            put(ram, at, own);
+            rest = later;
+            let last = usize::from(number - first) + 1 == lengths.len();
+            let flags = if last { 0 } else { NEXT } | if bytes.is_none() { WRITE } else { 0 };
+            let table = self.base() + DESCRIPTOR * u64::from(number);
+            put(ram, table, &at.to_le_bytes());
+            put(ram, table + 8, &len.to_le_bytes());
+            put(ram, table + 12, &flags.to_le_bytes());
+            put(ram, table + 14, &(number + 1).to_le_bytes());
+            buffers.push((at, *len));
+            at += u64::from(*len) + 8;
+        }
+        let entry = self.available() + ENTRIES + 2 * u64::from(self.index % SIZE);
+        put(ram, entry, &first.to_le_bytes());
+        self.index = self.index.wrapping_add(1);
+        put(ram, self.available() + INDEX, &self.index.to_le_bytes());
+        self.waits.push_back(buffers);
+    }
+
+    /// Whether the device wants to be told of what was made available since it was asked last.
+    fn notifies(&mut self, ram: &Ram) -> bool {
+        let (new, old) = (self.index, self.notified);
+        self.notified = new;
+        let event = ram.get16(reached(self.used_at() + ring::avail_event(SIZE)));
+        ring::has_passed(event, new, old)
+    }
+
+    /// Takes a chain that was given back: what the device has written.
+    fn take(&mut self, ram: &Ram) -> Option<Vec<u8>> {
+        if ram.get16(reached(self.used_at() + INDEX)) == self.used {
+            return None;
+        }
+        let entry = self.used_at() + ENTRIES + 8 * u64::from(self.used % SIZE);
+        let mut left = ram.get32(reached(entry + 4));
+        self.used = self.used.wrapping_add(1);
+        put(
+            ram,
+            self.available() + ring::used_event(SIZE),
+            &self.used.to_le_bytes(),
+        );
+        let mut bytes = Vec::new();
+        for (at, len) in self.waits.pop_front().expect("one that the device had") {
+            let here = len.min(left);
+            bytes.extend(fetch(ram, at, here as usize));
+            left -= here;
+        }
+        assert_eq!(left, 0, "no more than there is room for");
+        Some(bytes)
+    }
+}
+
+/// Who answers.
+#[derive(Default)]
+struct Boss {
+    opened: usize,
+    /// Requests as they came: number, bytes.
+    requests: Vec<(u32, u32)>,
+    /// The answer that comes later.
+    owes: Option<u32>,
+    ready: bool,
+    events: u64,
+}
+
+fn message(number: u32) -> Message {
+    Message {
+        number,
+        values: [u64::from(number) << 32 | 0x1234; 14],
+        ..Message::default()
+    }
+}
+
+impl Manager for Boss {
+    fn open(&mut self) {
+        self.opened += 1;
+        (self.owes, self.ready, self.events) = (None, false, 0);
+    }
+    fn request(&mut self, request: &Request, bytes: u32) -> Option<Message> {
+        assert!(self.owes.is_none(), "one at a time");
+        self.requests.push((request.number, bytes));
+        if request.number != 0 && request.number % 3 == 0 {
+            self.owes = Some(request.number);
+            return None;
+        }
+        Some(message(request.number))
+    }
+    fn answer(&mut self) -> Option<Message> {
+        let owed = self.owes.filter(|_| self.ready)?;
+        (self.owes, self.ready) = (None, false);
+        Some(message(owed))
+    }
+    fn event(&mut self) -> Option<Message> {
+        self.events = self.events.checked_sub(1)?;
+        Some(message(0))
+    }
+    fn is_asked(&self) -> bool {
+        self.owes.is_some()
+    }
+}
+
+struct World {
+    ram: Ram,
+    rings: [Option<GuestRing>; 4],
+    sides: [Side; 4],
+    ports: Ports,
+    boss: Boss,
+    /// The service thread was told.
+    service: bool,
+    interrupt: bool,
+}
+
+impl World {
+    fn new(console: bool) -> Self {
+        let ram = Ram::new();
+        let sides = [HEARD, SAID, MESSAGES, REQUESTS].map(Side::new);
+        let features = Features {
+            event_idx: true,
+            ..Features::default()
+        };
+        let rings = [0, 1, 2, 3].map(|n: usize| GuestRing::new(&sides[n].setup(), features, &Vm));
+        assert!(rings.iter().all(Option::is_some));
+        Self {
+            ram,
+            rings,
+            sides,
+            ports: Ports::new(console),
+            boss: Boss::default(),
+            service: true,
+            interrupt: false,
+        }
+    }
+
+    fn slice(&mut self, mut budget: Budget) -> Result<(), Broken> {
+        if !core::mem::take(&mut self.service) {
+            return Ok(());
+        }
+        let mut outcome = Outcome::default();
+        let guest = (&self.ram, &Vm);
+        let (rings, boss) = (&mut self.rings, &mut self.boss);
+        self.ports
+            .slice(rings, guest, boss, &mut budget, &mut outcome)?;
+        self.service |= outcome.more;
+        self.interrupt |= outcome.used;
+        Ok(())
+    }
+
+    /// Slices until there is nothing to do.
+    fn settle(&mut self) -> Result<(), Broken> {
+        for _ in 0..64 {
+            self.slice(SLICE)?;
+        }
+        assert!(!self.service, "there is always more");
+        Ok(())
+    }
+
+    fn add(&mut self, queue: usize, lengths: &[u32], bytes: Option<&[u8]>) {
+        self.sides[queue].add(&self.ram, lengths, bytes);
+        self.service |= self.sides[queue].notifies(&self.ram);
+    }
+
+    /// Says something about a port, and takes what is announced, a buffer for each.
+    fn say(&mut self, port: u32, event: u16, value: u16) -> Vec<Vec<u8>> {
+        let said = [
+            &port.to_le_bytes()[..],
+            &event.to_le_bytes(),
+            &value.to_le_bytes(),
+        ]
+        .concat();
+        self.add(SAID, &[8], Some(&said));
+        let mut heard = Vec::new();
+        for _ in 0..4 {
+            if self.sides[HEARD].waits.is_empty() {
+                self.add(HEARD, &[64], None);
+            }
+            self.settle().expect("no rule was broken");
+            heard.extend(self.sides[HEARD].take(&self.ram));
+        }
+        while self.sides[SAID].take(&self.ram).is_some() {}
+        heard
+    }
+
+    fn open(&mut self) {
+        self.say(0, DEVICE_READY, 1);
+        self.say(1, PORT_READY, 1);
+        self.say(1, PORT_OPEN, 1);
+    }
+
+    fn ask(&mut self, number: u32, lengths: &[u32]) {
+        let request = Request {
+            number,
+            ..Request::default()
+        };
+        let mut bytes = request.as_bytes().to_vec();
+        bytes.resize(lengths.iter().sum::<u32>() as usize, 0xee);
+        self.add(REQUESTS, lengths, Some(&bytes));
+    }
+
+    fn messages(&mut self) -> Vec<u32> {
+        let mut all = Vec::new();
+        while let Some(bytes) = self.sides[MESSAGES].take(&self.ram) {
+            let found = Message::read_from_bytes(&bytes).expect("a whole message");
+            assert_eq!(found, message(found.number), "as it was sent");
+            all.push(found.number);
+        }
+        all
+    }
+}
+
+fn announcement(port: u32, event: u16, name: &str) -> Vec<u8> {
+    [
+        &port.to_le_bytes()[..],
+        &event.to_le_bytes(),
+        &1u16.to_le_bytes(),
+        name.as_bytes(),
+    ]
+    .concat()
+}
+
+#[test]
+fn ports_are_announced_as_the_driver_says_that_it_is_ready() {
+    let mut world = World::new(true);
+    let adds = [announcement(0, 1, ""), announcement(1, 1, "")];
+    assert_eq!(world.say(0, DEVICE_READY, 1), adds);
+    let console = [announcement(0, 4, ""), announcement(0, 6, "")];
+    assert_eq!(world.say(0, PORT_READY, 1), console);
+    let control = [announcement(1, 7, PORT_NAME), announcement(1, 6, "")];
+    assert_eq!(world.say(1, PORT_READY, 1), control);
+    assert_eq!(
+        world.say(2, PORT_READY, 1),
+        Vec::<Vec<u8>>::new(),
+        "no port"
+    );
+    assert_eq!(world.say(1, 99, 1), Vec::<Vec<u8>>::new(), "no event");
+    let mut world = World::new(false);
+    assert_eq!(world.say(0, DEVICE_READY, 1), adds[1..]);
+    assert_eq!(
+        world.say(0, PORT_READY, 1),
+        Vec::<Vec<u8>>::new(),
+        "no port 0"
+    );
+    assert_eq!(world.say(1, PORT_READY, 1), control);
+}
+
+#[test]
+fn nothing_is_taken_before_the_port_is_open_and_nothing_is_left_when_it_was_closed() {
+    let mut world = World::new(false);
+    world.say(0, DEVICE_READY, 1);
+    world.say(1, PORT_READY, 1);
+    world.boss.events = 1;
+    world.add(MESSAGES, &[128], None);
+    world.ask(1, &[48]);
+    world.settle().unwrap();
+    assert_eq!((world.messages(), world.boss.requests.len()), (vec![], 0));
+    world.say(1, PORT_OPEN, 1);
+    world.settle().unwrap();
+    assert_eq!(world.messages(), [1]);
+    // An answer that comes later, and one for which there is no buffer.
+    for number in [3, 4] {
+        world.ask(number, &[48]);
+        world.boss.ready = true;
+        world.service = true;
+        world.settle().unwrap();
+        world.say(1, PORT_OPEN, 0);
+        world.say(1, PORT_OPEN, 1);
+        world.add(MESSAGES, &[128], None);
+        world.ask(5, &[48]);
+        world.settle().unwrap();
+        assert_eq!(world.messages(), [5], "after {number}");
+        while world.sides[REQUESTS].take(&world.ram).is_some() {}
+    }
+    assert_eq!(world.boss.opened, 3);
+}
+
+#[test]
+fn a_chain_is_a_request_whatever_pieces_it_has() {
+    let mut world = World::new(false);
+    world.open();
+    for (lengths, bytes) in [
+        (&[48][..], 48),
+        (&[1, 47], 48),
+        (&[16, 8, 0, 24], 48),
+        (&[40, 8], 48),
+        (&[47], 47),
+        (&[49], 49),
+        (&[20, 20], 40),
+        (&[0], 0),
+        (&[48, 1], 49),
+        // No more than four are looked at.
+        (&[12, 12, 12, 11, 1], 47),
+        (&[0x1_0000], 0x1_0000),
+    ] {
+        let number = 7;
+        if lengths == [0x1_0000] {
+            world.add(REQUESTS, lengths, Some(&[0; 48]));
+        } else {
+            world.ask(number, lengths);
+        }
+        world.add(MESSAGES, &[128], None);
+        world.settle().unwrap();
+        let (seen, length) = world.boss.requests.pop().expect("taken");
+        assert_eq!(length, bytes, "{lengths:?}");
+        if bytes == 48 {
+            assert_eq!(seen, number, "{lengths:?}");
+        }
+        assert_eq!(world.messages().len(), 1);
+        while world.sides[REQUESTS].take(&world.ram).is_some() {}
+    }
+}
+
+#[test]
+fn a_buffer_has_room_for_a_message_or_the_device_stops() {
+    for (lengths, fits) in [
+        (&[128][..], true),
+        (&[4096], true),
+        (&[64, 64], true),
+        (&[1, 127], true),
+        (&[127], false),
+        (&[64, 63], false),
+        (&[32, 32, 32, 31, 1], false),
+    ] {
+        let mut world = World::new(false);
+        world.open();
+        world.add(MESSAGES, lengths, None);
+        world.ask(1, &[48]);
+        assert_eq!(world.settle().is_ok(), fits, "{lengths:?}");
+        if fits {
+            assert_eq!(world.messages(), [1]);
+        }
+    }
+}
+
+#[test]
+fn a_slice_handles_one_request_and_others_have_theirs() {
+    let mut world = World::new(false);
+    world.open();
+    for number in [1, 2, 4, 5] {
+        world.ask(number, &[48]);
+    }
+    for _ in 0..4 {
+        world.add(MESSAGES, &[128], None);
+    }
+    let mut handled = Vec::new();
+    while world.service {
+        let before = world.boss.requests.len();
+        world.slice(SLICE).unwrap();
+        handled.push(world.boss.requests.len() - before);
+    }
+    assert!(handled.iter().all(|count| *count <= 1), "{handled:?}");
+    assert_eq!(world.messages(), [1, 2, 4, 5]);
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Ask(Vec<u32>),
+    Offer,
+    Ready,
+    Happens,
+    Slice(u32),
+    Take,
+    Reopen,
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let pieces = prop_oneof![Just(vec![48]), Just(vec![8, 40]), Just(vec![5, 20, 23])];
+    prop_oneof![
+        6 => pieces.prop_map(Event::Ask),
+        6 => Just(Event::Offer),
+        3 => Just(Event::Ready),
+        3 => Just(Event::Happens),
+        8 => (1u32..12).prop_map(Event::Slice),
+        6 => Just(Event::Take),
+        1 => Just(Event::Reopen),
+    ]
+}
+
+proptest! {
+    /// Each request is answered once, in order, and each event is told, whatever comes between, and none of it twice; what was before the port was
+    /// opened anew is gone.
+    #[test]
+    fn each_request_is_answered_once_and_each_event_told(all in prop::collection::vec(events(), 1..200)) {
+        let mut world = World::new(false);
+        world.open();
+        let (mut number, mut asked, mut told, mut happened) = (0, VecDeque::new(), 0, 0);
+        let mut step = |world: &mut World, event: &Event| {
+            match event {
+                Event::Ask(lengths) if world.sides[REQUESTS].waits.len() < 2 => {
+                    number += 1;
+                    asked.push_back(number);
+                    world.ask(number, lengths);
+                }
+                Event::Offer if world.sides[MESSAGES].waits.len() < 3 => {
+                    world.add(MESSAGES, &[128], None);
+                }
+                Event::Ready => {
+                    world.boss.ready = world.boss.owes.is_some();
+                    world.service |= world.boss.ready;
+                }
+                Event::Happens => {
+                    world.boss.events += 1;
+                    happened += 1;
+                    world.service = true;
+                }
+                Event::Slice(descriptors) => {
+                    let budget = Budget { descriptors: *descriptors, ..SLICE };
+                    world.slice(budget).expect("no rule was broken");
+                }
+                Event::Take => {
+                    while world.sides[REQUESTS].take(&world.ram).is_some() {}
+                    for number in world.messages() {
+                        if number == 0 {
+                            told += 1;
+                        } else {
+                            assert_eq!(Some(number), asked.pop_front(), "in order");
+                        }
+                    }
+                }
+                Event::Reopen => {
+                    // What the device has taken already is answered or forgotten.
+                    world.say(1, PORT_OPEN, 0);
+                    while world.sides[REQUESTS].take(&world.ram).is_some() {}
+                    for number in world.messages() {
+                        told += u64::from(number == 0);
+                    }
+                    let left = world.sides[REQUESTS].waits.len();
+                    let gone = asked.len() - left;
+                    asked.drain(..gone);
+                    happened = told;
+                    world.say(1, PORT_OPEN, 1);
+                }
+                _ => {}
+            }
+        };
+        for event in &all {
+            step(&mut world, event);
+        }
+        for _ in 0..happened_at_most(&all) {
+            for event in [Event::Offer, Event::Ready, Event::Slice(10), Event::Slice(10), Event::Take] {
+                step(&mut world, &event);
+            }
+        }
+        prop_assert_eq!(asked.len(), 0);
+        prop_assert_eq!(told, happened);
+    }
+}
+
+/// Rounds after which everything has come.
+fn happened_at_most(all: &[Event]) -> usize {
+    2 * all.len() + 8
+}
