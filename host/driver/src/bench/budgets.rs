@@ -15,8 +15,6 @@ pub enum ServicePcpu {
     Idle,
     /// Another VM works there.
     Busy,
-    /// Nothing, and what it serves is a control port.
-    Control,
 }
 
 /// Whose instructions a figure of a device counts.
