@@ -17,7 +17,7 @@ cases! {
     TableLayout: ["Table[16].count" R, Set(u64::MAX)];
     PlanSize: ["Table[16].count" R, Add(MINUS)];
     Profile: ["Image.profile" R, Set(2)];
-    VirtioConsole: ["VirtioDevice.features" R, Flip(1 << 1)];
+    VirtioConsole: ["VirtioDevice.features" R, Flip(1 << 1)]["VirtioDevice.flags" R, Set(0)];
     VirtioConsole: ["VirtioDevice.config" R, Set(1)];
     VirtioConsole: ["VirtioDevice.config_bytes" R, Set(12)];
     VirtioFlags: ["VirtioDevice.flags" R, Set(4)];
