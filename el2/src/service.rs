@@ -339,7 +339,7 @@ impl Entry {
                         more: true,
                         ..Outcome::default()
                     });
-                    done.and(ports)
+                    if MANAGED { done.and(ports) } else { done }
                 }
                 None => self.device.slice(requests, &Mapped, &space, budget),
             };

@@ -90,11 +90,9 @@ impl<const QUEUES: usize> Console<QUEUES> {
         for (index, ring) in (0..QUEUES).zip(&mut self.rings) {
             if hits(index) {
                 *ring = None;
-            }
-        }
-        for (index, begun) in (0..ONE).zip(&mut self.begun) {
-            if hits(index) {
-                *begun = None;
+                if let Some(begun) = self.begun.get_mut(index) {
+                    *begun = None;
+                }
             }
         }
         self.driven &= what != Release::All;
@@ -133,6 +131,7 @@ impl<const QUEUES: usize> Console<QUEUES> {
     }
 
     /// The driver has broken a rule of those queues.
+    #[inline(always)]
     pub const fn break_off(&mut self, outcome: &mut Outcome) {
         self.driven = false;
         (outcome.failed, outcome.more) = (true, false);

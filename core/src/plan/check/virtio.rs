@@ -173,25 +173,23 @@ impl Plan<'_> {
         row: usize,
         device: &VirtioDevice,
     ) -> Check {
-        let own = device.features & !(KNOWN | MULTIPORT);
-        let bare = device.window == 0 && device.window_size == 0 && own == 0;
-        let flags = device.flags
-            & !if PROFILE >= MANAGED {
-                VIRTIO_NO_CONSOLE
-            } else {
-                0
-            };
-        let bare = bare && flags == 0 && device.poll == 0;
+        let has_ports = PROFILE >= MANAGED && has_ports(device);
+        let (features, flags) = if has_ports {
+            (KNOWN | MULTIPORT, VIRTIO_NO_CONSOLE)
+        } else {
+            (KNOWN, 0)
+        };
+        let bare = device.window == 0 && device.window_size == 0 && device.poll == 0;
+        let bare = bare && device.flags & !flags == 0 && device.features & !features == 0;
         let queues = self.virtqueues_of(row).len();
-        let shape = if PROFILE >= MANAGED && has_ports(device) {
-            let port = At::row(TableId::VirtioDevices, row);
+        let shape = if has_ports {
             let managed = self.is_manager(usize::from(device.vm));
-            port.ensure(managed, Invariant::ManagerPort)?;
+            at.ensure(managed, Invariant::ManagerPort)?;
             queues == ports::WITH_CONTROL
                 && usize::from(device.config_bytes) == ports::CONFIG.len()
                 && device.config.starts_with(&ports::CONFIG)
         } else {
-            queues == ports::ONE && device.config_bytes == 0 && device.features & MULTIPORT == 0
+            queues == ports::ONE && device.config_bytes == 0
         };
         let is_console = device.id == VIRTIO_CONSOLE && bare && shape;
         at.ensure(is_console, Invariant::VirtioConsole)?;

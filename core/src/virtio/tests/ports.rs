@@ -161,7 +161,7 @@ impl Manager for Boss {
     fn request(&mut self, request: &Request, bytes: u32) -> Option<Message> {
         assert!(self.owes.is_none(), "one at a time");
         self.requests.push((request.number, bytes));
-        if request.number != 0 && request.number % 3 == 0 {
+        if request.number != 0 && request.number.is_multiple_of(3) {
             self.owes = Some(request.number);
             return None;
         }
