@@ -117,6 +117,8 @@ pub const NET: u64 = 35;
 pub const NET_B32: u64 = 36;
 /// Doorbell of a channel to a VM that sleeps, and one back.
 pub const CHANNEL_DOORBELL: u64 = 37;
+/// Request through the control port, and its answer.
+pub const CONTROL_MESSAGE: u64 = 38;
 /// How often `device-cost` measures each of its groups: the worst counts.
 pub const DEVICE_RUNS: u64 = 3;
 
@@ -126,7 +128,7 @@ pub const fn device_run(id: u64, run: u64) -> u64 {
 }
 
 /// The groups of `device-cost`.
-pub const DEVICES: [Figure; 6] = [
+pub const DEVICES: [Figure; 7] = [
     Figure {
         id: VIRTIO_NOTIFY,
         name: "virtio_notify",
@@ -169,6 +171,13 @@ pub const DEVICES: [Figure; 6] = [
         operation: "message to a VM that sleeps, by a doorbell",
         operations: 200,
         events: 2,
+    },
+    Figure {
+        id: CONTROL_MESSAGE,
+        name: "control_message",
+        operation: "request through the control port and its answer",
+        operations: 200,
+        events: 1,
     },
 ];
 

@@ -15,6 +15,8 @@ pub enum ServicePcpu {
     Idle,
     /// Another VM works there.
     Busy,
+    /// Nothing, and what it serves is a control port.
+    Control,
 }
 
 /// Whose instructions a figure of a device counts.

@@ -19,8 +19,8 @@ use super::figure::{Figure, Part};
 use super::subject::Subject;
 use super::subject::operations::{DEVICE_RUNS, DEVICES, Figure as Group, device_run};
 
-/// The systems: the board's GIC, whether another VM works on the service pCPU, and the description.
-const SYSTEMS: [(Gic, ServicePcpu, &str); 4] = [
+/// The systems: the board's GIC, what the service pCPU has to do, and the description.
+const SYSTEMS: [(Gic, ServicePcpu, &str); 6] = [
     (Gic::V3, ServicePcpu::Idle, "lab/systems/bench-device.toml"),
     (
         Gic::V3,
@@ -36,6 +36,16 @@ const SYSTEMS: [(Gic, ServicePcpu, &str); 4] = [
         Gic::V2,
         ServicePcpu::Busy,
         "lab/systems/bench-device-busy-gicv2.toml",
+    ),
+    (
+        Gic::V3,
+        ServicePcpu::Control,
+        "lab/systems/bench-control.toml",
+    ),
+    (
+        Gic::V2,
+        ServicePcpu::Control,
+        "lab/systems/bench-control-gicv2.toml",
     ),
 ];
 /// Name of the guest program.
