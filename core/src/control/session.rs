@@ -5,7 +5,7 @@ use bulkhead_abi::control::{
     EVENT_LIMITS, EVENT_STATE, Message, Refusal as Told, Request, Status, VERSION,
 };
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{Class, MAX_VMS};
+use bulkhead_abi::plan::Class;
 
 use super::events::{Changed, Events};
 use super::request::{About, Command, Of, check};
@@ -251,12 +251,8 @@ impl<B: Board> InSession<'_, B> {
 
     fn hello(&self, message: &mut Message) {
         let (plan, own) = (self.board.plan(), self.session.own);
-        let mut managed = 0;
-        for vm in 0..plan.vms.len().min(MAX_VMS) {
-            if plan.right(own, vm) != 0 {
-                managed |= 1u64.wrapping_shl(vm as u32);
-            }
-        }
+        let bits = { plan.rights_of(own) }.iter();
+        let managed = bits.fold(0, |all, row| all | 1u64.wrapping_shl(row.vm.into()));
         let [now, frequency] = self.board.time();
         let values = [
             plan.vms.len() as u64,

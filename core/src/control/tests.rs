@@ -1,1 +1,518 @@
+//! Requests against a board that does what it is told.
 
+use std::vec::Vec;
+
+use bulkhead_abi::control::{
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, Request, Status, VERSION, right,
+};
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::{Class, Vcpu};
+
+use super::events::Changed;
+use super::session::APART_US;
+use super::{Board, Denied, Events, Order, Session, VmState};
+use crate::console::stats::ExitStats;
+use crate::cpu::power::{self, Phase};
+use crate::monitor::{self, Published};
+use crate::plan::Plan;
+use crate::plan::rights_tests::managed;
+use crate::sched::{Account, Change, Policy, Refusal, RunState, Usage};
+use crate::virtio::ports::Manager;
+
+/// Ticks of the counter in a microsecond.
+const US: u64 = 50;
+
+struct Fake {
+    plan: Plan<'static>,
+    now: u64,
+    phase: Phase,
+    /// Somebody else gives an order so often.
+    busy: u32,
+    orders: Vec<(Order, usize)>,
+    changes: Vec<(usize, Change)>,
+    /// What is answered to them.
+    denies: Option<Denied>,
+    published: Published,
+    asked: core::cell::RefCell<Vec<(usize, monitor::Request, u64)>>,
+}
+
+impl Fake {
+    /// The board of a plan in which the first VM has these rights over the second, which is of a class.
+    fn new(rights: u32, class: Class) -> Self {
+        let mut sample = managed();
+        sample.rights[1].rights = right::LIST | rights;
+        sample.vms[1].class = class as u16;
+        let words: Vec<u64> = { sample.bytes() }
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("eight")))
+            .collect();
+        // For each test once: a plan lives as long as its board.
+        let bytes = zerocopy::IntoBytes::as_bytes(&*words.leak());
+        Self {
+            plan: Plan::open(bytes).expect("sound"),
+            now: 1_000_000,
+            phase: Phase::Running,
+            busy: 0,
+            orders: Vec::new(),
+            changes: Vec::new(),
+            denies: None,
+            published: Published::new(),
+            asked: Vec::new().into(),
+        }
+    }
+
+    fn all() -> Self {
+        let every = right::ALL.iter().fold(0, |all, (bit, _)| all | bit);
+        Self::new(every, Class::General)
+    }
+
+    fn done(&mut self) -> Result<(), Denied> {
+        if self.busy != 0 {
+            self.busy -= 1;
+            return Err(Denied::Busy);
+        }
+        self.denies.map_or(Ok(()), Err)
+    }
+}
+
+impl Board for Fake {
+    fn plan(&self) -> &Plan<'_> {
+        &self.plan
+    }
+    fn time(&self) -> [u64; 2] {
+        [self.now, US * 1_000_000]
+    }
+    fn vm(&self, _: usize) -> VmState {
+        VmState {
+            phase: self.phase,
+            lives: 3,
+            settled: None,
+        }
+    }
+    fn vcpu(&self, id: usize, vm: usize, number: usize) -> (usize, power::State) {
+        assert_eq!(usize::from(self.plan.vcpus[id].vm), vm);
+        assert_eq!(self.plan.vcpus[id].mpidr, number as u64);
+        (2, power::State::On)
+    }
+    fn limits(&self, id: usize) -> Option<Vcpu> {
+        self.plan.vcpus.get(id).copied()
+    }
+    fn order(&mut self, order: Order, vm: usize) -> Result<(), Denied> {
+        self.done()?;
+        self.orders.push((order, vm));
+        Ok(())
+    }
+    fn change(&mut self, vm: usize, change: Change) -> Result<(), Denied> {
+        self.done()?;
+        self.changes.push((vm, change));
+        Ok(())
+    }
+    fn service(&self, vm: usize) -> [u64; 3] {
+        [vm as u64, 5, 6]
+    }
+    fn published(&self) -> &Published {
+        &self.published
+    }
+    fn ask(&self, id: usize, request: monitor::Request) {
+        self.published.ask(id, request);
+        self.asked.borrow_mut().push((id, request, self.now));
+    }
+}
+
+/// A request about the second VM.
+fn request(kind: Kind, values: [u64; 4]) -> Request {
+    Request {
+        version: VERSION,
+        kind: kind as u16,
+        number: 77,
+        vm: u16::from(kind.is_about_vm()),
+        vcpu: 0,
+        reserved: 0,
+        values,
+    }
+}
+
+struct World {
+    board: Fake,
+    session: Session,
+    events: Events,
+}
+
+impl World {
+    fn new(board: Fake) -> Self {
+        Self {
+            board,
+            session: Session::new(0),
+            events: Events::new(),
+        }
+    }
+
+    fn ask(&mut self, request: &Request, bytes: u32) -> Option<Message> {
+        let mut with = self.session.with(&mut self.board, &self.events);
+        with.request(request, bytes)
+    }
+
+    /// The answer, at once.
+    fn status(&mut self, request: &Request) -> Option<Status> {
+        self.ask(request, 48).and_then(|it| Status::of(it.status))
+    }
+
+    fn answer(&mut self) -> Option<Message> {
+        let mut with = self.session.with(&mut self.board, &self.events);
+        with.answer()
+    }
+
+    fn event(&mut self) -> Option<Message> {
+        let mut with = self.session.with(&mut self.board, &self.events);
+        with.event()
+    }
+}
+
+#[test]
+fn each_request_needs_its_right_and_no_other() {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.is_about_vm()) {
+        for (bit, word) in right::ALL {
+            let mut world = World::new(Fake::new(bit, Class::General));
+            let values =
+                [100_000, 100_000, 0, 0].map(|value| value * u64::from(kind.values() != 0));
+            let mut asked = request(kind, values);
+            asked.values[kind.values()..].fill(0);
+            if kind == Kind::Exits || kind == Kind::Waits {
+                asked.values = [0; 4];
+            }
+            let status = world.status(&asked);
+            let granted = kind.needs() & (bit | right::LIST) != 0;
+            assert_eq!(
+                status != Some(Status::Rights),
+                granted,
+                "{kind:?} by {word}"
+            );
+            let did = world.board.orders.len() + world.board.changes.len();
+            let asked = world.board.asked.borrow().len();
+            assert!(granted || did + asked == 0, "{kind:?} by {word}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_in_any_field_has_no_effect() {
+    type Harm = fn(&mut Request);
+    let harms: [(Harm, Status); 13] = [
+        (|it| it.version = 0, Status::Version),
+        (|it| it.version = VERSION + 1, Status::Version),
+        (|it| it.kind = 0, Status::Kind),
+        (|it| it.kind = 17, Status::Kind),
+        (|it| it.kind = 0x101, Status::Kind),
+        (|it| it.number = 0, Status::Reserved),
+        (|it| it.reserved = 1, Status::Reserved),
+        (|it| it.vcpu = 1, Status::Reserved),
+        (|it| it.values[0] = 1, Status::Reserved),
+        (|it| it.values[3] = 1 << 63, Status::Reserved),
+        (|it| it.vm = 2, Status::Vm),
+        (|it| it.vm = u16::MAX, Status::Vm),
+        (|it| it.kind = Kind::Hello as u16, Status::Reserved),
+    ];
+    for (harm, expected) in harms {
+        let mut world = World::new(Fake::all());
+        let mut asked = request(Kind::Restart, [0; 4]);
+        harm(&mut asked);
+        assert_eq!(world.status(&asked), Some(expected), "{asked:?}");
+        assert_eq!(world.board.orders, [], "{asked:?}");
+    }
+    let mut world = World::new(Fake::all());
+    for bytes in [0, 47, 49, 96] {
+        let answer = world
+            .ask(&request(Kind::Restart, [0; 4]), bytes)
+            .expect("at once");
+        let told = (Status::of(answer.status), answer.values[0], answer.number);
+        assert_eq!(told, (Some(Status::Length), bytes.into(), 0));
+    }
+    for vcpu in [1, u16::MAX] {
+        let mut asked = request(Kind::Vcpu, [0; 4]);
+        asked.vcpu = vcpu;
+        assert_eq!(world.status(&asked), Some(Status::Vcpu));
+    }
+    assert_eq!(world.board.orders, []);
+}
+
+#[test]
+fn orders_and_changes_are_those_that_were_asked_for() {
+    let mut world = World::new(Fake::all());
+    for kind in [
+        Kind::Start,
+        Kind::Stop,
+        Kind::Restart,
+        Kind::Pause,
+        Kind::Resume,
+    ] {
+        assert_eq!(world.status(&request(kind, [0; 4])), Some(Status::Done));
+    }
+    let orders = [
+        Order::Start,
+        Order::Stop,
+        Order::Restart,
+        Order::Pause,
+        Order::Resume,
+    ];
+    assert_eq!(world.board.orders, orders.map(|order| (order, 1)));
+    for (kind, values) in [
+        (Kind::Weight, [7, 0, 0, 0]),
+        (Kind::Cap, [1, 2, 0, 0]),
+        (Kind::Budget, [3, 4, 0, 0]),
+        (Kind::Pool, [6, 0, 0, 0]),
+    ] {
+        assert_eq!(world.status(&request(kind, values)), Some(Status::Done));
+    }
+    let changes = [
+        Change::Weight(7),
+        Change::Cap {
+            quota: 1,
+            period: 2,
+        },
+        Change::Server {
+            budget: 3,
+            period: 4,
+        },
+        Change::Pool(6),
+    ];
+    assert_eq!(world.board.changes, changes.map(|change| (1, change)));
+    for (kind, value) in [
+        (Kind::Weight, 1 << 16),
+        (Kind::Pool, 1 << 32),
+        (Kind::Waits, 3),
+    ] {
+        let status = world.status(&request(kind, [value, 0, 0, 0]));
+        assert_eq!(status, Some(Status::Value), "{kind:?}");
+    }
+    world.board.denies = Some(Denied::Phase(Phase::Ended));
+    let answer = world
+        .ask(&request(Kind::Start, [0; 4]), 48)
+        .expect("at once");
+    assert_eq!((answer.status, answer.values[0]), (Status::Phase as u16, 5));
+    let load = 1_000_001;
+    world.board.denies = Some(Denied::Refused(Refusal::Overload { pcpu: 3, load }));
+    let answer = world
+        .ask(&request(Kind::Budget, [1, 1, 0, 0]), 48)
+        .expect("at once");
+    assert_eq!(answer.status, Status::Refused as u16);
+    assert_eq!(answer.values[..3], [8, 3, load]);
+}
+
+#[test]
+fn an_order_that_meets_another_one_is_tried_again_and_nothing_comes_before() {
+    let mut world = World::new(Fake::all());
+    world.board.busy = 2;
+    assert_eq!(world.status(&request(Kind::Stop, [0; 4])), None);
+    for _ in 0..2 {
+        let at = world.session.again().expect("a time");
+        assert!(at > world.board.now);
+        assert_eq!(world.answer(), None, "too early");
+        assert_eq!(world.board.orders, []);
+        world.board.now = at;
+        if world.board.busy != 0 {
+            assert_eq!(world.answer(), None, "busy once more");
+        }
+    }
+    let answer = world.answer().expect("now");
+    assert_eq!((answer.number, answer.status), (77, 0));
+    assert_eq!(world.board.orders, [(Order::Stop, 1)]);
+    assert_eq!((world.session.again(), world.answer()), (None, None));
+}
+
+fn usage() -> Usage {
+    let mut account = Account {
+        ran: 10 * US,
+        stolen: 3 * US,
+        longest: 2 * US,
+        turns: 4,
+        overruns: 5,
+        moves: 6,
+        ..Account::default()
+    };
+    for (class, count) in account.waits.iter_mut().enumerate() {
+        *count = class as u32 + 1;
+    }
+    Usage {
+        policy: Policy::Pinned,
+        run_state: RunState::Throttled(9),
+        account,
+        passed: 20 * US,
+    }
+}
+
+/// Answers the question that is asked.
+fn answer_question(board: &Fake) {
+    let (id, _, _) = *board.asked.borrow().last().expect("a question");
+    let question = board.published.question(id).expect("not answered yet");
+    match question.request {
+        monitor::Request::Time => {
+            board
+                .published
+                .answer_time(question, Some(&usage()), US * 1_000_000);
+        }
+        _ => {
+            let mut stats = ExitStats::new(0);
+            for (n, class) in (1..).zip(ExitClass::ALL) {
+                (0..n).for_each(|_| stats.count(class, 0, 7, 0, 0));
+            }
+            board.published.answer_exits(question, &stats);
+        }
+    }
+}
+
+#[test]
+fn questions_are_apart_and_their_answers_are_what_was_told() {
+    let mut world = World::new(Fake::all());
+    assert_eq!(world.status(&request(Kind::Time, [0; 4])), None);
+    let first = world.board.now;
+    assert_eq!(world.answer(), None, "nobody has answered");
+    answer_question(&world.board);
+    let answer = world.answer().expect("told");
+    assert_eq!(
+        answer.values[..8],
+        [3, 10_000, 20_000, 3_000, 2_000, 4, 5, 6]
+    );
+    // The next one comes at once, and waits.
+    world.board.now += US;
+    assert_eq!(world.status(&request(Kind::Waits, [28, 0, 0, 0])), None);
+    assert_eq!(world.board.asked.borrow().len(), 1);
+    let at = world.session.again().expect("a time");
+    assert_eq!(at, first + APART_US * US);
+    world.board.now = at;
+    assert_eq!(world.answer(), None, "it is asked");
+    answer_question(&world.board);
+    let answer = world.answer().expect("told");
+    assert_eq!(answer.values[0], 29 | 30 << 32);
+    assert_eq!(answer.values[5], 39 | 40 << 32);
+    assert_eq!(answer.values[6..], [0; 8]);
+    let apart: Vec<u64> = world.board.asked.borrow().iter().map(|it| it.2).collect();
+    assert!(apart[1] - apart[0] >= APART_US * US);
+}
+
+#[test]
+fn exits_come_two_classes_at_a_time_from_one_question() {
+    let mut world = World::new(Fake::all());
+    assert_eq!(
+        world.status(&request(Kind::Exits, [0, 1, 0, 0])),
+        Some(Status::Nothing)
+    );
+    assert_eq!(world.status(&request(Kind::Exits, [0; 4])), None);
+    answer_question(&world.board);
+    let answer = world.answer().expect("told");
+    assert_eq!(answer.values[0], (1..=18).sum::<u64>());
+    assert_eq!(
+        answer.values[4..12],
+        [1, 7, 49, 7 | 7 << 32, 2, 14, 98, 7 | 7 << 32]
+    );
+    for first in [2, 16, 17, 18, u64::MAX] {
+        let more = world
+            .ask(&request(Kind::Exits, [first, 1, 0, 0]), 48)
+            .expect("at once");
+        let count = if first < 18 { first + 1 } else { 0 };
+        assert_eq!((more.status, more.values[4]), (0, count), "{first}");
+    }
+    assert_eq!(world.board.asked.borrow().len(), 1);
+    // Another vCPU's are not those.
+    let mut other = request(Kind::Exits, [0, 1, 0, 0]);
+    other.vm = 0;
+    assert_eq!(world.status(&other), Some(Status::Rights));
+    // Nor are they kept beyond another question, or a manager that goes away.
+    let mut with = world.session.with(&mut world.board, &world.events);
+    with.open();
+    assert_eq!(
+        world.status(&request(Kind::Exits, [0, 1, 0, 0])),
+        Some(Status::Nothing)
+    );
+}
+
+#[test]
+fn who_does_not_answer_is_reported_and_a_loop_is_not_asked() {
+    let mut world = World::new(Fake::all());
+    assert_eq!(world.status(&request(Kind::Exits, [0; 4])), None);
+    let until = world.session.again().expect("a time");
+    assert_eq!(until, world.board.now + 100_000 * US);
+    world.board.now = until - 1;
+    assert_eq!(world.answer(), None);
+    world.board.now = until;
+    let answer = world.answer().expect("in the end");
+    assert_eq!(answer.status, Status::Silent as u16);
+    assert_eq!(
+        world.status(&request(Kind::Exits, [0, 1, 0, 0])),
+        Some(Status::Nothing)
+    );
+    let mut world = World::new(Fake::new(right::STATS, Class::HardRealtime));
+    for kind in [Kind::Time, Kind::Waits, Kind::Exits] {
+        for (phase, refused) in [
+            (Phase::Running, true),
+            (Phase::Paused, true),
+            (Phase::Down, false),
+        ] {
+            world.board.phase = phase;
+            world.board.now += 1_000_000 * US;
+            let status = world.status(&request(kind, [0; 4]));
+            assert_eq!(
+                status == Some(Status::WouldExit),
+                refused,
+                "{kind:?} {phase:?}"
+            );
+            let mut with = world.session.with(&mut world.board, &world.events);
+            with.open();
+        }
+    }
+    assert_eq!(
+        world.board.asked.borrow().len(),
+        3,
+        "once each, of who is down"
+    );
+}
+
+#[test]
+fn events_are_of_the_moment_at_which_they_are_told() {
+    let mut world = World::new(Fake::all());
+    assert_eq!(world.event(), None);
+    world.events.mark(1, Changed::Limits);
+    for _ in 0..3 {
+        world.events.mark(1, Changed::State);
+    }
+    world.events.mark(0, Changed::State);
+    world.board.phase = Phase::Paused;
+    let told: Vec<Message> = core::iter::from_fn(|| world.event()).collect();
+    let what: Vec<_> = told.iter().map(|it| (it.kind, it.vm, it.number)).collect();
+    assert_eq!(
+        what,
+        [
+            (EVENT_STATE, 0, 0),
+            (EVENT_STATE, 1, 0),
+            (EVENT_LIMITS, 1, 0)
+        ]
+    );
+    assert_eq!(told[1].values[3], 3, "paused");
+    assert_eq!(told[2].values, [0; 14]);
+    // Opening the port forgets them: what is asked then is newer.
+    world.events.mark(63, Changed::State);
+    let mut with = world.session.with(&mut world.board, &world.events);
+    with.open();
+    assert_eq!(world.event(), None);
+}
+
+#[test]
+fn a_manager_finds_who_is_there() {
+    let mut world = World::new(Fake::new(right::STOP, Class::General));
+    let hello = world
+        .ask(&request(Kind::Hello, [0; 4]), 48)
+        .expect("at once");
+    assert_eq!(
+        hello.values[..6],
+        [2, 0, 4, US * 1_000_000, 1_000_000, 0b11]
+    );
+    let vm = world.ask(&request(Kind::Vm, [0; 4]), 48).expect("at once");
+    let name = vm.values[0].to_le_bytes();
+    assert_eq!(name[..4], { world.board.plan.vms[1] }.name[..4]);
+    assert_eq!(vm.values[2], (right::LIST | right::STOP).into());
+    assert_eq!(vm.values[3..5], [2, 3]);
+    assert_eq!(vm.values[6..9], [0, 0, 0], "no life has ended");
+    let vcpu = world
+        .ask(&request(Kind::Vcpu, [0; 4]), 48)
+        .expect("at once");
+    assert_eq!(vcpu.values[..3], [2, 3, 0]);
+}

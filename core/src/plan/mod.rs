@@ -20,7 +20,7 @@ mod gppt_tests;
 #[cfg(test)]
 mod pool_tests;
 #[cfg(test)]
-mod rights_tests;
+pub(crate) mod rights_tests;
 #[cfg(test)]
 mod sample;
 #[cfg(test)]

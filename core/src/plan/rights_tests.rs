@@ -11,7 +11,7 @@ use crate::virtio::ports::{CONFIG, MULTIPORT, WITH_CONTROL};
 use crate::virtio::transport::feature::{EVENT_IDX, VERSION_1};
 
 /// The sample in which the first VM manages itself and the second.
-fn managed() -> Sample {
+pub fn managed() -> Sample {
     let mut sample = Sample::good_io();
     sample
         .regions

@@ -244,19 +244,26 @@ impl<'a> Plan<'a> {
         self.rights
     }
 
+    /// The rights of VM `manager`, ascending by the other VM.
+    pub fn rights_of(&self, manager: usize) -> &'a [Right] {
+        let of = |row: &Right| usize::from(row.manager);
+        let first = self.rights.partition_point(|row| of(row) < manager);
+        let rest = self.rights.get(first..).unwrap_or_default();
+        let len = rest.partition_point(|row| of(row) == manager);
+        rest.get(..len).unwrap_or_default()
+    }
+
     /// What VM `manager` may do with VM `vm`: [`right::LIST`](bulkhead_abi::control::right::LIST) and others, or 0.
     pub fn right(&self, manager: usize, vm: usize) -> u32 {
-        let key = (manager as u64, vm as u64);
-        let place = |row: &Right| (u64::from(row.manager), u64::from(row.vm));
-        let first = self.rights.partition_point(|row| place(row) < key);
-        let row = self.rights.get(first).filter(|row| place(row) == key);
+        let own = self.rights_of(manager);
+        let place = own.binary_search_by_key(&vm, |row| usize::from(row.vm));
+        let row = place.ok().and_then(|place| own.get(place));
         row.map_or(0, |row| row.rights)
     }
 
     /// Whether a VM has rights over others, or over itself.
     pub fn is_manager(&self, vm: usize) -> bool {
-        let mut rights = self.rights.iter();
-        rights.any(|row| usize::from(row.manager) == vm)
+        !self.rights_of(vm).is_empty()
     }
 
     /// The virtio devices of a VM, ascending by IPA.
