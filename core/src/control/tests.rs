@@ -317,6 +317,15 @@ fn an_order_that_meets_another_one_is_tried_again_and_nothing_comes_before() {
     assert_eq!((answer.number, answer.status), (77, 0));
     assert_eq!(world.board.orders, [(Order::Stop, 1)]);
     assert_eq!((world.session.again(), world.answer()), (None, None));
+    // Not for a manager that has gone away meanwhile.
+    world.board.busy = 1;
+    assert_eq!(world.status(&request(Kind::Start, [0; 4])), None);
+    let mut with = world.session.with(&mut world.board, &world.events);
+    with.open();
+    assert_eq!(world.session.again(), None);
+    world.board.now += 1_000_000 * US;
+    assert_eq!(world.answer(), None);
+    assert_eq!(world.board.orders.len(), 1);
 }
 
 fn usage() -> Usage {

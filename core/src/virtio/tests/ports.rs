@@ -137,8 +137,8 @@ impl Side {
 #[derive(Default)]
 struct Boss {
     opened: usize,
-    /// Requests as they came: number, bytes.
-    requests: Vec<(u32, u32)>,
+    /// Requests as they came, and their bytes.
+    requests: Vec<(Request, u32)>,
     /// The answer that comes later.
     owes: Option<u32>,
     ready: bool,
@@ -160,7 +160,7 @@ impl Manager for Boss {
     }
     fn request(&mut self, request: &Request, bytes: u32) -> Option<Message> {
         assert!(self.owes.is_none(), "one at a time");
-        self.requests.push((request.number, bytes));
+        self.requests.push((*request, bytes));
         if request.number != 0 && request.number.is_multiple_of(3) {
             self.owes = Some(request.number);
             return None;
@@ -269,10 +269,7 @@ impl World {
     }
 
     fn ask(&mut self, number: u32, lengths: &[u32]) {
-        let request = Request {
-            number,
-            ..Request::default()
-        };
+        let request = request_of(number);
         let mut bytes = request.as_bytes().to_vec();
         bytes.resize(lengths.iter().sum::<u32>() as usize, 0xee);
         self.add(REQUESTS, lengths, Some(&bytes));
@@ -286,6 +283,14 @@ impl World {
             all.push(found.number);
         }
         all
+    }
+}
+
+fn request_of(number: u32) -> Request {
+    Request {
+        number,
+        values: [1, 2, 3, 4].map(|n: u64| n << 56 | n),
+        ..Request::default()
     }
 }
 
@@ -383,7 +388,7 @@ fn a_chain_is_a_request_whatever_pieces_it_has() {
         let (seen, length) = world.boss.requests.pop().expect("taken");
         assert_eq!(length, bytes, "{lengths:?}");
         if bytes == 48 {
-            assert_eq!(seen, number, "{lengths:?}");
+            assert_eq!(seen, request_of(number), "{lengths:?}");
         }
         assert_eq!(world.messages().len(), 1);
         while world.sides[REQUESTS].take(&world.ram).is_some() {}
