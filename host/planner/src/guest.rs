@@ -1,5 +1,6 @@
 //! A guest by itself: its resources and its device tree.
 
+use bulkhead_abi::control::right;
 use bulkhead_abi::plan::PAGE;
 use bulkhead_core::gppt::Mode;
 
@@ -80,8 +81,29 @@ impl Guest {
             regions: self.regions,
             payloads: self.payloads,
             devices: self.devices,
+            autostart: spec.waits.is_none(),
+            locked: spec.locked.is_some(),
+            rights: rights(system, spec),
         }
     }
+}
+
+/// The rights of a VM over others, in words.
+fn rights(system: &System, spec: &VmSpec) -> Vec<(String, Vec<&'static str>)> {
+    let vms = &system.vms;
+    let own = vms.iter().position(|vm| vm.name.value == spec.name.value);
+    let all = own
+        .into_iter()
+        .flat_map(|own| (0..vms.len()).map(move |vm| (own, vm)));
+    let rights = all.map(|(own, vm)| (vm, describe::rights(vms, own, vm)));
+    let granted = rights.filter(|(_, rights)| *rights != 0);
+    let words = |rights: u32| {
+        let known = right::ALL.iter().filter(|(bit, _)| rights & bit != 0);
+        known.map(|(_, word)| *word).collect()
+    };
+    granted
+        .map(|(vm, rights)| (vms[vm].name.value.clone(), words(rights)))
+        .collect()
 }
 
 /// Lays out the IPA space of a guest.

@@ -217,6 +217,12 @@ pub struct PlannedVm {
     pub payloads: Vec<PlannedPayload>,
     /// Passed-through devices with the INTIDs that it sees.
     pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
+    /// Whether it starts with the board.
+    pub autostart: bool,
+    /// Whether nobody manages it.
+    pub locked: bool,
+    /// VMs over which it has rights, in their order, with the words for these.
+    pub rights: Vec<(String, Vec<&'static str>)>,
 }
 
 /// A pCPU as planned.

@@ -360,8 +360,18 @@ struct Vm<'a> {
     interrupts: Vec<Interrupt<'a>>,
     quiets: Vec<Quiet<'a>>,
     virtio: Vec<virtio::Device<'a>>,
+    autostart: bool,
+    locked: bool,
+    manages: Vec<Manages<'a>>,
     /// Whether the planner has added it.
     added: bool,
+}
+
+/// A VM over which another one has rights.
+#[derive(Serialize)]
+struct Manages<'a> {
+    vm: &'a str,
+    rights: &'a [&'static str],
 }
 
 /// Share of its CPU that each vCPU of a VM may use, and the reason.
@@ -447,6 +457,11 @@ impl<'a> Vm<'a> {
             interrupts: interrupts(vm),
             quiets: quiets(vm),
             virtio: virtio::devices(planned, index),
+            autostart: vm.autostart,
+            locked: vm.locked,
+            manages: { vm.rights.iter() }
+                .map(|(vm, rights)| Manages { vm, rights })
+                .collect(),
             added: planned
                 .io
                 .as_ref()

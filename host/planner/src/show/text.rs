@@ -407,6 +407,18 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     if vm.time_stops {
         writeln!(out, "  time       stands still while the VM is paused")?;
     }
+    if !vm.autostart {
+        writeln!(out, "  start      when somebody starts it")?;
+    }
+    if vm.locked {
+        writeln!(
+            out,
+            "  locked     no manager stops, pauses, restarts or changes it"
+        )?;
+    }
+    for (name, rights) in &vm.rights {
+        writeln!(out, "  manages    {name}: {}", rights.join(", "))?;
+    }
     if let Some(crash) = crash(vm) {
         writeln!(out, "  crash      {crash}")?;
     }
