@@ -13,6 +13,8 @@ pub mod awake;
 pub mod claim;
 #[path = "../../../core/src/devices/doorbell.rs"]
 pub mod doorbell;
+#[path = "../../../core/src/control/events.rs"]
+pub mod events;
 #[path = "../../../core/src/sync/inbox.rs"]
 pub mod inbox;
 #[path = "../../../core/src/virtio/interrupt.rs"]
