@@ -4,7 +4,7 @@
 use bulkhead_abi::plan::Profile;
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Code, CpuTime, Finding, System};
+use bulkhead_model::describe::{Code, CpuTime, Finding, System, VmSpec};
 
 use crate::{cpus, io};
 
@@ -29,7 +29,21 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     } else {
         Profile::Shared
     };
+    // Each profile has all of the one before, the monitor too.
+    let device = system.vms.iter().find_map(VmSpec::first_virtio);
     match (without, sharer) {
+        (Some(monitor), None) if least > Profile::Shared => {
+            findings.push(
+                Finding::new(
+                    Code::ConsoleMonitor,
+                    "a system whose VMs have virtio devices or manage others has the monitor",
+                )
+                .at(monitor.span.clone(), "leaves it out")
+                .also(device.cloned(), "one of them")
+                .help("leave `monitor` out"),
+            );
+            least
+        }
         (Some(_), None) => Profile::Static,
         (Some(monitor), Some((vm, _))) => {
             let name = &vm.name.value;
