@@ -8,6 +8,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+pub use bulkhead_abi::control::Follows;
 use bulkhead_abi::plan::{Crash, Vm as Row};
 
 use super::power::{End, Phase, Power, Start};
@@ -22,22 +23,6 @@ const REPORTED: u32 = 4;
 const PREPARE: u32 = 8;
 /// A vCPU has crashed the VM; its thread knows the reason.
 const CRASHED: u32 = 16;
-
-/// Consequence of the end of a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Follows {
-    /// The VM stays down.
-    Stays = 0,
-    /// The VM stays down: it has started again as often as its policy allows.
-    Exhausted = 1,
-    /// The VM stays down, and the VM that its policy names is told.
-    Tells = 2,
-    /// The VM starts again.
-    Restarts = 3,
-    /// The VM starts again, which its policy limits.
-    Retries = 4,
-}
 
 /// The end of a VM once it is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
