@@ -7,7 +7,7 @@ pub const MAX_MANAGERS: usize = 4;
 
 /// [`Vm::flags`](super::Vm::flags): the VM does not start with the board; somebody starts it.
 pub const VM_WAITS: u16 = 16;
-/// [`Vm::flags`](super::Vm::flags): nobody stops, pauses, restarts or changes it, neither a manager nor the monitor.
+/// [`Vm::flags`](super::Vm::flags): no manager stops, pauses, restarts or changes it. The monitor does, for who holds the board.
 pub const VM_LOCKED: u16 = 32;
 
 /// What a VM may do with another one. Rows are sorted by `manager`, then by `vm`.

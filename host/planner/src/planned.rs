@@ -219,7 +219,7 @@ pub struct PlannedVm {
     pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
     /// Whether it starts with the board.
     pub autostart: bool,
-    /// Whether nobody manages it.
+    /// Whether no manager stops, pauses, restarts or changes it.
     pub locked: bool,
     /// VMs over which it has rights, in their order, with the words for these.
     pub rights: Vec<(String, Vec<&'static str>)>,

@@ -220,7 +220,7 @@ pub const VM: &Table = &Table {
         plain("time", words(&["runs", "stops"]), "Whether virtual time goes on while the VM is paused. Default: runs."),
         key("smc", Kind::Numbers, "[0x82000001]", "Calls of the SoC's or board's vendor or of a trusted OS that the VM may make: function identifiers such as 0x82000001."),
         plain("autostart", Kind::Flag, "Whether the VM starts with the board. Default: true; else somebody starts it."),
-        plain("locked", Kind::Flag, "Nobody stops, pauses, restarts or changes the VM, whatever rights are given. Default: false."),
+        plain("locked", Kind::Flag, "No manager stops, pauses, restarts or changes the VM, whatever rights are given; the monitor's keys do. Default: false."),
         plain("deterministic", Kind::Flag, "Fixed seeds in the device tree, for runs that are the same each time."),
     ],
     rules: &[

@@ -60,7 +60,7 @@ fn check_entry(
         findings.push(
             Finding::new(
                 Code::ManagesLocked,
-                format!("`{}` is locked against everybody", name.value),
+                format!("`{}` is locked against managers", name.value),
             )
             .at(entry.span.clone(), "more than \"list\" and \"stats\"")
             .at(locked.clone(), "locks it")
@@ -114,7 +114,7 @@ fn check_start(vm: &VmSpec, vms: &[VmSpec], monitor: bool, findings: &mut Vec<Fi
                 format!("nobody can start `{}`", vm.name.value),
             )
             .at(place.clone(), "does not start by itself")
-            .also(vm.locked.clone(), "locked against everybody")
+            .also(vm.locked.clone(), "locked against managers")
             .help("leave `autostart` out, or let another VM manage it by \"start\""),
         );
     }
