@@ -122,7 +122,7 @@ fn sample(vcpu: &mut Vcpu) -> Sample {
     Sample {
         pc,
         before: instruction_before(vcpu, pc),
-        exits: vcpu.stats.exits(),
+        exits: vcpu.stats.of_guest(),
     }
 }
 

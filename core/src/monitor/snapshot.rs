@@ -145,7 +145,7 @@ pub struct Sample {
     pub pc: u64,
     /// The instruction before that one, or [`UNREADABLE`].
     pub before: u64,
-    /// Number of exits so far.
+    /// Number of exits so far that the guest or its devices caused ([`crate::console::stats::ExitStats::of_guest`]).
     pub exits: u64,
 }
 

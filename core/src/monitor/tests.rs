@@ -39,7 +39,8 @@ struct Desk {
     locations: VcpuLocation,
     now: u64,
     asked: Vec<(usize, Request)>,
-    /// pCPUs that answer, and their answers: state and the exits that each sample finds.
+    /// pCPUs that answer, and their answers: state and the exits that the guest makes
+    /// between two samples.
     answers: fn(usize) -> Option<(State, u64)>,
 }
 
@@ -149,7 +150,7 @@ impl Desk {
 
 #[test]
 fn one_key_tells_everything_about_all() {
-    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    let mut desk = Desk::new(|_| Some((State::On, 0)));
     let (_, vcpus) = tables();
     desk.monitor.open(1, &vcpus);
     let said = desk.say();
@@ -174,7 +175,7 @@ fn one_key_tells_everything_about_all() {
 
 #[test]
 fn samples_are_taken_with_time_between() {
-    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    let mut desk = Desk::new(|_| Some((State::On, 0)));
     assert_eq!(desk.key(b'n'), Action::Nothing);
     desk.key(b'd');
     desk.say();
@@ -189,7 +190,7 @@ fn samples_are_taken_with_time_between() {
 
 #[test]
 fn a_list_is_a_line_for_each() {
-    let mut desk = Desk::new(|pcpu| Some((State::On, if pcpu == 0 { 9 } else { 1 })));
+    let mut desk = Desk::new(|pcpu| Some((State::On, u64::from(pcpu == 0))));
     desk.key(b'l');
     assert_eq!(
         desk.say(),
@@ -278,7 +279,7 @@ fn what_is_refused_is_said_and_not_claimed() {
 
 #[test]
 fn leaving_ends_a_report() {
-    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    let mut desk = Desk::new(|_| Some((State::On, 0)));
     desk.key(b'a');
     assert_eq!(desk.key(b'q'), Action::Leave);
     assert_eq!(desk.say(), ["keys go to VMs again"]);
@@ -286,7 +287,7 @@ fn leaving_ends_a_report() {
 
 #[test]
 fn cpu_time_is_told_of_all_without_waking_them() {
-    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    let mut desk = Desk::new(|_| Some((State::On, 0)));
     desk.key(b't');
     assert_eq!(
         desk.say(),
@@ -394,7 +395,7 @@ fn what_is_typed_wrongly_or_refused_changes_nothing() {
 
 #[test]
 fn a_pool_is_typed_as_the_numbers_of_its_cpus() {
-    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    let mut desk = Desk::new(|_| Some((State::On, 0)));
     desk.vcpus[2].pool = 0b1011;
     let (action, said) = type_keys(&mut desk, "2o02\r");
     assert_eq!(action, Action::Nothing);
