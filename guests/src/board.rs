@@ -121,6 +121,8 @@ pub struct Board {
     pub tree: Option<Range>,
     /// The values of `/chosen/rng-seed` and `/chosen/kaslr-seed`, if they are there.
     pub seeds: [Option<Range>; 2],
+    /// The initial RAM disk that `/chosen` names.
+    pub initrd: Option<Range>,
     /// `/chosen/bootargs`.
     pub bootargs: &'static str,
 }
@@ -167,6 +169,7 @@ impl Default for Board {
             loaded: loaded(),
             tree: None,
             seeds: [None; 2],
+            initrd: None,
             bootargs: "",
         }
     }
@@ -281,6 +284,13 @@ fn read(fdt: Fdt<'static>) -> Board {
         board.bootargs = arguments;
     }
     if let Some(chosen) = chosen {
+        let place = |name| address(chosen, name);
+        if let (Some(start), Some(end)) = (place("linux,initrd-start"), place("linux,initrd-end")) {
+            board.initrd = Some(Range {
+                base: start,
+                size: end.saturating_sub(start),
+            });
+        }
         board.seeds = ["rng-seed", "kaslr-seed"].map(|name| {
             let mut properties = chosen.properties();
             let property = properties.find(|property| property.name() == name)?;
@@ -414,6 +424,13 @@ fn channel(node: FdtNode<'static>, ranges: &[Range]) -> Option<Channel> {
         page: rest.first().map(|page| page.base),
         intid: interrupt(node),
     })
+}
+
+/// An address of two cells in a property.
+fn address(node: FdtNode<'static>, name: &str) -> Option<usize> {
+    let property = node.properties().find(|property| property.name() == name)?;
+    let bytes = property.value().try_into().ok()?;
+    usize::try_from(u64::from_be_bytes(bytes)).ok()
 }
 
 /// A number in a property.

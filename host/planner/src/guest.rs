@@ -1,27 +1,21 @@
 //! A guest by itself: its resources and its device tree.
 
 use bulkhead_abi::control::right;
-use bulkhead_abi::plan::PAGE;
 use bulkhead_core::gppt::Mode;
 
 use bulkhead_model::board::{Board, PassthroughDevice};
-use bulkhead_model::describe::{
-    self, Code, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
-};
+use bulkhead_model::describe::{self, CpuTime, CrashSpec, Finding, System, VmSpec};
 
 use super::contents::Contents;
-use super::file::{Content, File};
+use super::file::Content;
 use super::overlay::{self, Overlay};
-use super::payload::{LinuxImage, Program};
 use super::{
     EmulatedDevice, Mapped, PlannedDevice, PlannedDoorbell, PlannedIo, PlannedPayload, PlannedVm,
 };
-use super::{consoles, doorbells, emulated, gppt, ipa, passthrough};
+use super::{consoles, doorbells, emulated, gppt, ipa, passthrough, start};
 use crate::guest_tree::{BackendEnd, ChannelEnd, DoorbellEnd, GuestTree};
 use crate::planned::GuestGic;
 
-/// Blocks of stage 2, and of the kernel's first mapping.
-const BLOCK: u64 = 2 << 20;
 /// SPIs have INTIDs from here on.
 const FIRST_SPI: u32 = 32;
 
@@ -195,17 +189,10 @@ pub(super) fn arrange(
     };
     let images = backend.map_or(&[][..], |(io, _)| io.images.as_slice());
     let absent = matches!(contents, Contents::Absent) || images.iter().any(|image| image.absent);
-    let start = match contents {
-        Contents::Linux { kernel, initrd } => linux(ram, kernel, initrd, dtb, findings),
-        Contents::Program(elf) => {
-            gppt::check_mask((spec, board), &elf, findings);
-            program((spec, ram), elf, dtb, findings)?
-        }
-        Contents::Absent => nothing_yet(ram, dtb, findings),
-    };
-    if !fits((spec, ram), start.end, findings) {
-        return None;
+    if let Contents::Program { program, .. } = &contents {
+        gppt::check_mask((spec, board), program, findings);
     }
+    let start = start::start((spec, ram), contents, dtb, findings)?;
     let payloads = start
         .payloads
         .into_iter()
@@ -348,149 +335,6 @@ fn shared_with(vm: usize, system: &System) -> Vec<(String, (u64, u64), bool)> {
         .collect()
 }
 
-/// Memory contents and entry point with which a VM starts.
-struct Start {
-    /// IPA of its first instruction.
-    entry: u64,
-    /// IPA of its device tree.
-    tree: u64,
-    /// Payloads: name, IPA and content.
-    payloads: Vec<(&'static str, u64, Content)>,
-    /// IPA behind everything.
-    end: u64,
-}
-
-/// Start and end of the initial RAM disk, for the device tree.
-type Initrd = Option<(u64, u64)>;
-
-/// A kernel as its header asks for, then its device tree and the initial RAM disk.
-fn linux(
-    ram: (u64, u64),
-    (header, image): (LinuxImage, File),
-    initrd: Option<File>,
-    mut dtb: impl FnMut(Initrd, &mut Vec<Finding>) -> Vec<u8>,
-    findings: &mut Vec<Finding>,
-) -> Start {
-    let entry = ram.0 + header.text_offset;
-    let tree = (entry + header.memory).next_multiple_of(BLOCK);
-    let disk = tree + BLOCK;
-    let place = initrd
-        .as_ref()
-        .map(|file| (disk, disk + file.bytes().len() as u64));
-    let dtb = File::new(dtb(place, findings));
-    let mut payloads = vec![
-        ("kernel", entry, image.content()),
-        ("device tree", tree, dtb.content()),
-    ];
-    payloads.extend(initrd.map(|file| ("initial RAM disk", disk, file.content())));
-    Start {
-        entry,
-        tree,
-        payloads,
-        end: place.map_or(disk, |(_, end)| end),
-    }
-}
-
-/// A program where it is linked, and its device tree; none if it is linked below the RAM.
-fn program(
-    (spec, ram): (&VmSpec, (u64, u64)),
-    program: Program,
-    mut dtb: impl FnMut(Initrd, &mut Vec<Finding>) -> Vec<u8>,
-    findings: &mut Vec<Finding>,
-) -> Option<Start> {
-    let dtb = dtb(None, findings);
-    let first = program.pieces.first().map_or(ram.0, |(ipa, _)| *ipa);
-    let last = ram.0 + ram.1;
-    let size = (dtb.len() as u64).next_multiple_of(PAGE);
-    // Below the program if there is room, as QEMU does; else at the end of the RAM.
-    let tree = if ram.0 + size <= first {
-        ram.0
-    } else {
-        last.saturating_sub(size).max(program.end)
-    };
-    let outside = program.pieces.iter().find(|(ipa, _)| *ipa < ram.0);
-    if let Some((ipa, _)) = outside {
-        findings.push(
-            Finding::new(
-                Code::ImagePlace,
-                format!(
-                    "the program of `{}` is not made for its RAM",
-                    spec.name.value
-                ),
-            )
-            .at(payload_span(spec), format!("goes to {ipa:#x}"))
-            .at(
-                spec.memory
-                    .ipa
-                    .as_ref()
-                    .map_or(spec.memory.size.span.clone(), |ipa| ipa.span.clone()),
-                format!("RAM starts at {:#x}", ram.0),
-            )
-            .help(
-                "move the RAM with memory = { size = .., ipa = .. }, or link the program elsewhere",
-            ),
-        );
-        return None;
-    }
-    let pieces = program.pieces.into_iter();
-    let mut payloads: Vec<_> = pieces.map(|(ipa, bytes)| ("program", ipa, bytes)).collect();
-    payloads.push(("device tree", tree, File::new(dtb).content()));
-    Some(Start {
-        entry: program.entry,
-        tree,
-        payloads,
-        end: program.end.max(tree + size),
-    })
-}
-
-/// Stands in for a payload that has not been built or fetched yet.
-fn nothing_yet(
-    ram: (u64, u64),
-    mut dtb: impl FnMut(Initrd, &mut Vec<Finding>) -> Vec<u8>,
-    findings: &mut Vec<Finding>,
-) -> Start {
-    let tree = (ram.0 + PAGE).next_multiple_of(PAGE);
-    let dtb = dtb(None, findings);
-    let end = tree + dtb.len() as u64;
-    Start {
-        entry: ram.0,
-        tree,
-        payloads: vec![
-            ("nothing yet", ram.0, File::new(vec![0; 8]).content()),
-            ("device tree", tree, File::new(dtb).content()),
-        ],
-        end,
-    }
-}
-
-/// Whether the RAM of a VM has room for what it runs, which ends at `end`.
-fn fits((spec, ram): (&VmSpec, (u64, u64)), end: u64, findings: &mut Vec<Finding>) -> bool {
-    let needed = end.saturating_sub(ram.0);
-    if needed <= ram.1 {
-        return true;
-    }
-    let enough = needed.next_multiple_of(1 << 20);
-    findings.push(
-        Finding::new(
-            Code::MemorySmall,
-            format!(
-                "the memory of `{}` is too small for what it runs",
-                spec.name.value
-            ),
-        )
-        .at(
-            spec.memory.size.span.clone(),
-            format!("{} here", Size(ram.1)),
-        )
-        .at(
-            payload_span(spec),
-            format!("this and its device tree need {}", Size(enough)),
-        )
-        .help(format!("give it more than {}", Size(enough))),
-    );
-    false
-}
-
 /// Class or line that decides a property of a VM.
 fn why(system: &System, spec: &VmSpec, stated: Option<&describe::Span>) -> String {
     match stated {
@@ -506,14 +350,5 @@ fn time_why(system: &System, spec: &VmSpec, time: CpuTime) -> String {
         format!("{why} is fair; nobody else can run there, so it is spared the switching")
     } else {
         why
-    }
-}
-
-/// Place at which the description names the payload of a VM.
-fn payload_span(spec: &VmSpec) -> describe::Span {
-    match &spec.payload {
-        PayloadSpec::Linux { kernel, .. } => kernel.span.clone(),
-        PayloadSpec::Program { image, .. } => image.span.clone(),
-        PayloadSpec::Unknown => spec.name.span.clone(),
     }
 }

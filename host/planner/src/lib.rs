@@ -28,6 +28,7 @@ mod share;
 pub mod show;
 mod sources;
 mod spis;
+mod start;
 mod store;
 mod tables;
 mod unpack;

@@ -161,8 +161,8 @@ pub(super) struct Program {
     pub pieces: Vec<(u64, Content)>,
     /// First instruction.
     pub entry: u64,
-    /// First address behind everything, memory without content included.
-    pub end: u64,
+    /// Memory that it takes, memory without content included: first address and the one behind.
+    pub memory: Vec<(u64, u64)>,
 }
 
 /// Whether the bytes claim to be an ELF file.
@@ -173,7 +173,8 @@ pub(super) fn is_elf(bytes: &[u8]) -> bool {
 /// Pieces nearer than this become one, so that each takes a page of the image at least once.
 const GAP: u64 = 4096;
 
-/// Reads an ELF program by the physical addresses of its segments.
+/// Reads an ELF program by the physical addresses of its segments. Its entry point may be a virtual one, as in programs that are linked
+/// where they run with their own tables: it is then where the segment of that virtual address is loaded.
 ///
 /// # Errors
 /// Why it is none.
@@ -185,14 +186,19 @@ pub(super) fn elf(bytes: &[u8]) -> Result<Program, String> {
         return Err("it is not a little-endian AArch64 program".to_owned());
     }
     let mut segments = Vec::new();
-    let mut end = 0;
+    let (mut memory, mut entry) = (Vec::new(), header.e_entry(endian));
+    let mut virtual_entry = None;
     for segment in header.program_headers(endian, bytes).map_err(wrong)? {
         if segment.p_type(endian) != PT_LOAD || segment.p_memsz(endian) == 0 {
             continue;
         }
         let start = segment.p_paddr(endian);
         let last = start.checked_add(segment.p_memsz(endian));
-        end = end.max(last.ok_or("a segment runs past the last address")?);
+        memory.push((start, last.ok_or("a segment runs past the last address")?));
+        let into = header.e_entry(endian).wrapping_sub(segment.p_vaddr(endian));
+        if into < segment.p_filesz(endian) {
+            virtual_entry = virtual_entry.or(Some(start.wrapping_add(into)));
+        }
         let data = segment
             .data(endian, bytes)
             .map_err(|()| "a segment lies outside the file")?;
@@ -219,15 +225,24 @@ pub(super) fn elf(bytes: &[u8]) -> Result<Program, String> {
     if pieces.is_empty() {
         return Err("it has nothing to load".to_owned());
     }
-    let entry = header.e_entry(endian);
-    let inside =
-        |(start, data): &(u64, Vec<u8>)| *start <= entry && entry < start + data.len() as u64;
-    if entry % 4 != 0 || !pieces.iter().any(inside) {
+    let inside = |entry: u64| {
+        pieces
+            .iter()
+            .any(|(start, data)| *start <= entry && entry < start + data.len() as u64)
+    };
+    if !inside(entry) {
+        entry = virtual_entry.unwrap_or(entry);
+    }
+    if entry % 4 != 0 || !inside(entry) {
         return Err("its entry point is not in what is loaded".to_owned());
     }
     let content = |(start, data)| (start, File::new(data).content());
     let pieces = pieces.into_iter().map(content).collect();
-    Ok(Program { pieces, entry, end })
+    Ok(Program {
+        pieces,
+        entry,
+        memory,
+    })
 }
 
 #[cfg(test)]
@@ -264,6 +279,62 @@ mod tests {
         assert!(is_initrd(b"070701000"));
         assert!(is_initrd(b"\x1f\x8b\x08"));
         assert!(!is_initrd(b"hello"));
+    }
+
+    /// An ELF file with these segments (virtual and physical address, bytes, bytes in memory) and this entry point.
+    fn elf_of(entry: u64, segments: &[(u64, u64, u64, u64)]) -> Vec<u8> {
+        let mut file = vec![0; 64];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(16, &2_u16.to_le_bytes());
+        put(18, &183_u16.to_le_bytes());
+        put(20, &1_u32.to_le_bytes());
+        put(24, &entry.to_le_bytes());
+        put(32, &64_u64.to_le_bytes());
+        put(52, &64_u16.to_le_bytes());
+        put(54, &56_u16.to_le_bytes());
+        put(56, &(segments.len() as u16).to_le_bytes());
+        let mut offset = 64 + 56 * segments.len() as u64;
+        for (virt, phys, bytes, memory) in segments {
+            file.extend(1_u32.to_le_bytes());
+            file.extend(5_u32.to_le_bytes());
+            for word in [offset, *virt, *phys, *bytes, *memory, 8] {
+                file.extend(word.to_le_bytes());
+            }
+            offset += bytes;
+        }
+        file.resize(offset as usize, 0x1f);
+        file
+    }
+
+    #[test]
+    fn entry_points_may_be_virtual() {
+        const HIGH: u64 = 0xffff_ff80_0000_0000;
+        let two = [
+            (HIGH, 0x4008_0000, 64, 64),
+            (HIGH + 0x20_0000, 0x4030_0000, 32, 0x1000),
+        ];
+        for (entry, wanted) in [
+            (HIGH + 8, 0x4008_0008),
+            (HIGH + 0x20_001c, 0x4030_001c),
+            (0x4008_0010, 0x4008_0010),
+        ] {
+            let program = elf(&elf_of(entry, &two)).expect("sound");
+            assert_eq!(program.entry, wanted, "{entry:#x}");
+            let memory = [(0x4008_0000, 0x4008_0040), (0x4030_0000, 0x4030_1000)];
+            assert_eq!(program.memory, memory);
+        }
+        // Behind what is in the file, not at a multiple of 4, nowhere.
+        for entry in [HIGH + 64, HIGH + 2, HIGH - 4, 0x4030_0020] {
+            assert!(elf(&elf_of(entry, &two)).is_err(), "{entry:#x}");
+        }
+        // Physical addresses win where both could be meant.
+        let crossed = [
+            (0x4030_0000, 0x4008_0000, 64, 64),
+            (0x4008_0000, 0x4030_0000, 64, 64),
+        ];
+        let program = elf(&elf_of(0x4008_0000, &crossed)).expect("sound");
+        assert_eq!(program.entry, 0x4008_0000);
     }
 
     #[test]

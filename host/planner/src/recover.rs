@@ -23,7 +23,7 @@ const OF_ONE_WORD: [Code; 9] = [
 /// Findings that depend on the descriptions of all VMs.
 const OF_ALL_VMS: [Code; 3] = [Code::PcpuTooFew, Code::ServicePcpu, Code::ServiceRoom];
 /// Findings that are the same on every board.
-const ON_ANY_BOARD: [Code; 13] = [
+const ON_ANY_BOARD: [Code; 14] = [
     Code::CpuOverload,
     Code::DeviceShared,
     Code::DiskImage,
@@ -32,6 +32,7 @@ const ON_ANY_BOARD: [Code; 13] = [
     Code::ImageKernel,
     Code::ImagePlace,
     Code::ImageProgram,
+    Code::ImageTree,
     Code::ImageUnknown,
     Code::ImageUnreadable,
     Code::MemorySmall,

@@ -91,6 +91,7 @@ pub enum Code {
     ImageKernel,
     ImagePlace,
     ImageProgram,
+    ImageTree,
     ImageUnknown,
     ImageUnreadable,
     InterruptsEvents,
@@ -172,7 +173,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 142] = [
+    pub const ALL: [Self; 143] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -238,6 +239,7 @@ impl Code {
         Self::ImageKernel,
         Self::ImagePlace,
         Self::ImageProgram,
+        Self::ImageTree,
         Self::ImageUnknown,
         Self::ImageUnreadable,
         Self::InterruptsEvents,
@@ -385,6 +387,7 @@ impl Code {
             Self::ImageKernel => "bulkhead::image::kernel",
             Self::ImagePlace => "bulkhead::image::place",
             Self::ImageProgram => "bulkhead::image::program",
+            Self::ImageTree => "bulkhead::image::tree",
             Self::ImageUnknown => "bulkhead::image::unknown",
             Self::ImageUnreadable => "bulkhead::image::unreadable",
             Self::InterruptsEvents => "bulkhead::interrupts::events",

@@ -52,6 +52,8 @@ pub enum PayloadSpec {
         load: Option<Placed<u64>>,
         /// Guest address of the first instruction of raw bytes.
         entry: Option<Placed<u64>>,
+        /// Sources of its initial RAM disk, one behind the other.
+        initrd: Vec<Placed<String>>,
     },
     /// Missing or invalid, which is an error of the description.
     Unknown,
@@ -78,6 +80,8 @@ pub struct VmSpec {
     pub memory: MemorySpec,
     /// Software that it runs.
     pub payload: PayloadSpec,
+    /// Guest address of its device tree, if not the planner's choice.
+    pub tree: Option<Placed<u64>>,
     /// Command line.
     pub cmdline: Option<Placed<String>>,
     /// Its console, if it has one.
@@ -172,6 +176,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let cpu = cpu::read(&mut reader, class);
     deviations.extend(class::cpu_deviation(class, &cpu));
     let payload = payload(&mut reader, &name);
+    let tree = reader.read(const { VM.quantity("device_tree_ipa") });
     let cmdline = reader.read(const { VM.text("cmdline") });
     let (console, virtio_console) = emulated::console(&mut reader);
     let gic = emulated::gic(&mut reader);
@@ -223,6 +228,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         interrupts,
         memory,
         payload,
+        tree,
         cmdline,
         console,
         virtio_console,
@@ -376,12 +382,12 @@ fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
             }
             Some(PayloadSpec::Linux { kernel, initrd })
         }
-        (None, Some(image)) => {
-            if let Some(initrd) = initrd.first() {
-                misplaced(&initrd.span, "initrd", "kernel");
-            }
-            Some(PayloadSpec::Program { image, load, entry })
-        }
+        (None, Some(image)) => Some(PayloadSpec::Program {
+            image,
+            load,
+            entry,
+            initrd,
+        }),
         (Some(kernel), Some(image)) => {
             reader.report(
                 Finding::new(Code::VmImage, "a VM runs a kernel or an image, not both")
