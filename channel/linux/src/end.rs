@@ -220,6 +220,8 @@ fn names(folder: &str) -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use bulkhead_channel::SendError;
 
     use super::*;
@@ -268,6 +270,13 @@ mod tests {
         assert!(!other.receiver().take());
         assert!(other.receiver().wait());
         assert_eq!(one.sender().send(b"three"), Ok(true));
+        // Each wrote into its own region: first the number of what it has sent.
+        let sent = |start| {
+            let mut head = [0; 8];
+            file.read_exact_at(&mut head, start).expect("two regions");
+            u64::from_ne_bytes(head)
+        };
+        assert_eq!((sent(0), sent(0x10000)), (2, 1));
         assert!(one.owes() && !other.owes());
         for _ in 0..3 {
             assert!(one.sender().send(b"more").is_ok());
