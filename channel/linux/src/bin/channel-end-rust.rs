@@ -59,6 +59,11 @@ fn run() -> Result<bool, Box<dyn Error>> {
     let mut end = End::open(name)?;
     set_thread_gid(Gid::from_raw(NOBODY))?;
     set_thread_uid(Uid::from_raw(NOBODY))?;
+    let before = (end.sender().sent(), end.receiver().taken());
+    if before != (0, 0) {
+        let (sent, taken) = before;
+        println!("channel-end-rust: goes on behind {sent} sent and {taken} taken");
+    }
     let mut tally = Tally::default();
     if end.owes() {
         tally.ring(&end)?;
