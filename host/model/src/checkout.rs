@@ -8,6 +8,9 @@ const LINUX_PROGRAMS: &str = "guests/linux-c";
 const C_GUESTS: &str = "guests/c";
 /// Programs of the Linux that manages a board, each a package of its own.
 const MGMT: &str = "mgmt";
+/// Programs in Rust of any Linux, and their package.
+const CHANNEL_PROGRAMS: &str = "channel/linux/src/bin";
+const CHANNEL_PACKAGE: &str = "bulkhead-channel-linux";
 /// What all guests in C are made with, none by itself.
 const C_SUPPORT: &str = "guest";
 
@@ -62,10 +65,17 @@ pub fn c_program(name: &str) -> Option<CProgram> {
     })
 }
 
-/// Whether there is a program of that name for the Linux that manages a board.
-pub fn is_mgmt_program(name: &str) -> bool {
+/// The package that makes a program in Rust of Linux: for the one that manages a board, or one that is an end of a channel.
+pub fn linux_package(name: &str) -> Option<String> {
     let main = Path::new(name).join("src/main.rs");
-    !name.contains('/') && root().join(MGMT).join(main).is_file()
+    if name.contains('/') {
+        return None;
+    }
+    if root().join(MGMT).join(main).is_file() {
+        return Some(name.to_owned());
+    }
+    let program = root().join(CHANNEL_PROGRAMS).join(format!("{name}.rs"));
+    program.is_file().then(|| CHANNEL_PACKAGE.to_owned())
 }
 
 /// The folders of packages of guest programs beside that of the small ones.
@@ -81,7 +91,7 @@ fn packages(guests: &Path) -> Vec<PathBuf> {
 pub fn is_guest(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let is_there = || guest_package(name).is_some() || c_program(name).is_some();
-    name.chars().all(plain) && (is_there() || is_mgmt_program(name))
+    name.chars().all(plain) && (is_there() || linux_package(name).is_some())
 }
 
 /// The names of all guest programs, sorted.
@@ -113,9 +123,12 @@ pub fn guest_names() -> Vec<String> {
                 c_program(&name).map(|_| name)
             }),
     );
-    let mgmt = root().join(MGMT).read_dir().into_iter().flatten().flatten();
-    let mgmt = mgmt.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.extend(mgmt.filter(|name| is_mgmt_program(name)));
+    let in_rust = [MGMT, CHANNEL_PROGRAMS].map(|folder| root().join(folder).read_dir());
+    let in_rust = in_rust.into_iter().flatten().flatten().flatten();
+    names.extend(in_rust.filter_map(|entry| {
+        let name = entry.path().file_stem()?.to_string_lossy().into_owned();
+        linux_package(&name).map(|_| name)
+    }));
     names.sort();
     names.dedup();
     names
@@ -130,8 +143,8 @@ mod tests {
         for known in ["control-net", "embassy", "hello", "tcp"] {
             assert!(guest_names().contains(&known.to_owned()), "{known}");
         }
-        for mgmt in ["bulkheadctl", "bulkheadd"] {
-            assert!(guest_names().contains(&mgmt.to_owned()) && is_guest(mgmt));
+        for linux in ["bulkheadctl", "bulkheadd", "channel-end-rust"] {
+            assert!(guest_names().contains(&linux.to_owned()) && is_guest(linux));
         }
         assert!(!is_guest("fake-el2"), "a library");
         for in_c in ["c-loop", "loop-talk"] {

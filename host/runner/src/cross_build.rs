@@ -110,7 +110,7 @@ pub fn built_guest(name: &str) -> PathBuf {
     if checkout::c_program(name).is_some() {
         return target_folder().join("c").join(name);
     }
-    if checkout::is_mgmt_program(name) {
+    if checkout::linux_package(name).is_some() {
         return linux_build::built(name);
     }
     target_folder().join(TARGET).join(PROFILE).join(name)
@@ -165,8 +165,8 @@ pub fn guest(name: &str) -> Result<PathBuf, Failure> {
     if let Some(program) = checkout::c_program(name) {
         return c_program(name, &program);
     }
-    if checkout::is_mgmt_program(name) {
-        return linux_build::program(name);
+    if let Some(package) = checkout::linux_package(name) {
+        return linux_build::program(name, &package);
     }
     let Some(package) = checkout::guest_package(name) else {
         let advice = format!("the guests are {}", checkout::guest_names().join(", "));

@@ -1,4 +1,4 @@
-//! Builds the programs of the Linux that manages a board (`mgmt/`): for arm64, static, so that they run in any root file system.
+//! Builds programs in Rust of Linux, of the one that manages a board (`mgmt/`) and of ends of channels: for arm64, static, so that they run in any root file system.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ pub fn built(name: &str) -> PathBuf {
     target_folder().join(TARGET).join(PROFILE).join(name)
 }
 
-/// Builds a program; gives its path.
+/// Builds a program of a package; gives its path.
 ///
 /// # Errors
 /// It does not compile, or this computer lacks something to build it with.
-pub fn program(name: &str) -> Result<PathBuf, Failure> {
+pub fn program(name: &str, package: &str) -> Result<PathBuf, Failure> {
     let root = checkout::root();
     has_linker(name)?;
     let (mut command, rustc) = cargo::command(&root);
@@ -54,12 +54,12 @@ pub fn program(name: &str) -> Result<PathBuf, Failure> {
     ] {
         command.arg("--config").arg(setting);
     }
-    command.args(["build", "--package", name, "--bin", name]);
+    command.args(["build", "--package", package, "--bin", name]);
     command.args(["--target", TARGET, "--profile", PROFILE]);
     let mut programs = cargo::build(name, command)?;
     programs.remove(name).ok_or_else(|| {
-        let what = format!("the package {name} gave no program of that name");
-        Failure::failed(what, "", format!("see mgmt/{name}/Cargo.toml"))
+        let what = format!("the package {package} gave no program `{name}`");
+        Failure::failed(what, "", "see its Cargo.toml")
     })
 }
 
