@@ -19,7 +19,7 @@ use self::named::Resolved;
 use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System, nearest};
 
 pub use device::{PassthroughDevice, PassthroughIrq, pass};
-pub use emulated::{Emulated, EmulatedTree};
+pub use emulated::{Card, Emulated, EmulatedTree};
 pub use firmware::{Firmware, FirmwareTold, Sign};
 pub use named::{Kind, Named, all, find, is_name};
 pub use plan_error::PlanError;
