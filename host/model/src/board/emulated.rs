@@ -27,7 +27,7 @@ struct QemuPart {
     uarts_before: u32,
     image_offset: String,
     spis: u32,
-    card: Option<Card>,
+    card: Option<Box<Card>>,
 }
 
 /// A card that QEMU puts on a bus of the board, and that is the console. QEMU makes no firmware that would set it up, and its tree does not name it.
@@ -99,7 +99,7 @@ pub struct Emulated {
     /// Number of SPIs that the GIC has.
     pub spis: u32,
     /// The card that is the console; none: a UART of the machine is.
-    pub card: Option<Card>,
+    pub card: Option<Box<Card>>,
 }
 
 /// Function that asks the emulator for a board's device tree: one that it makes, or makes of the one that it is given.
