@@ -28,7 +28,7 @@ pub use tree::{Entry, Tree};
 pub use self::device::pass_entry;
 pub use self::facts::{Cpu, Facts, Parts};
 pub use self::facts::{
-    GICV2, facts, facts_with, gic_version, intid, intid_of, lacks_memory, uart_kind,
+    GICV2, facts, facts_with, gic_version, intid, intid_of, lacks_memory, redistributors, uart_kind,
 };
 pub use self::named::read as read_file;
 pub use self::open::open;
