@@ -103,7 +103,8 @@ cases! {
     BoardFrame: ["Board.gicd" R, Add(4096)];
     BoardFrame: ["Board.gicd_size" R, Set(0)];
     BoardFrame: ["Board.gicr" R, Add(4096)];
-    BoardFrame: ["Board.gicr_size" R, Add(0x1_0000)];
+    BoardFrame: ["Board.gicr_size" R, Add(0x1000)];
+    BoardFrame: ["Board.gicr_size" R, Set(0x1_0000)];
     BoardFrame: ["Board.uart" R, Add(1)];
     BoardFrame: ["Board.uart_size" R, Set(u64::MAX)];
     BoardFrameOverlap: ["Board.uart" R, Like("Board.gicd", R)];

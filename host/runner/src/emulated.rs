@@ -6,22 +6,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dtoolkit::fdt::Fdt;
-use dtoolkit::model::{DeviceTree, DeviceTreeProperty};
+use dtoolkit::model::DeviceTree;
 use sha2::{Digest, Sha256};
 
 use bulkhead_model::board::{Emulated, open, read_file};
 use bulkhead_model::failure::Failure;
 
+use crate::card;
 use crate::fetch::firmware::{self, TrustedFirmware};
 use crate::fetch::{self, cache};
 use crate::run::{Qemu, Start};
 use crate::temp_files;
 
-/// QEMU for this board with `image`.
+/// QEMU for this board with `image`, which is at `base` on it.
 ///
 /// # Errors
-/// The tree that QEMU is to be given cannot be had.
-pub fn qemu(board: &Emulated, image: impl Into<PathBuf>) -> Result<Qemu, Failure> {
+/// The tree that QEMU is to be given, or a program that comes before the image, cannot be had.
+pub fn qemu(board: &Emulated, image: impl Into<PathBuf>, base: u64) -> Result<Qemu, Failure> {
     let mut qemu = Qemu::virt(image, &board.cpu, board.cpus, board.memory_mib);
     qemu.machine.clone_from(&board.machine);
     qemu.tree = given_tree(board)?;
@@ -38,16 +39,34 @@ pub fn qemu(board: &Emulated, image: impl Into<PathBuf>) -> Result<Qemu, Failure
             image: firmware::ENTRY,
         };
     }
+    if let Some(card) = &board.card {
+        qemu.card = Some(card.device.clone());
+        qemu.start = Start::Before {
+            program: kept("first", "img", &card::program(&card.writes, base))?,
+            image: base,
+        };
+    }
     Ok(qemu)
 }
 
 /// The file of the tree that QEMU is given, fetched if need be.
 fn given_tree(board: &Emulated) -> Result<Option<PathBuf>, Failure> {
+    if let Some(card) = &board.card {
+        let machine = Emulated {
+            card: None,
+            ..board.clone()
+        };
+        let change = |tree: &mut DeviceTree| card::add(card, tree);
+        return changed(device_tree(&machine)?, &change).map(Some);
+    }
     let name = board.tree.as_deref();
     let name = name.map(|name| name.strip_prefix("debian:").unwrap_or(name));
     let file = name.map(fetch::device_tree).transpose()?;
     match (file, &board.console) {
-        (Some(file), Some(console)) => named(&file, console).map(Some),
+        (Some(file), Some(console)) => {
+            let change = |tree: &mut DeviceTree| card::name_console(tree, console);
+            changed(read_file(&file)?, &change).map(Some)
+        }
         (file, _) => Ok(file),
     }
 }
@@ -55,17 +74,13 @@ fn given_tree(board: &Emulated) -> Result<Option<PathBuf>, Failure> {
 /// The device tree that QEMU makes for this board, or what it makes of the one that it is given, from the cache if it is there.
 /// Trusted Firmware takes that tree.
 pub fn device_tree(board: &Emulated) -> Result<Vec<u8>, Failure> {
-    let qemu = qemu(board, "")?;
+    // Nothing starts it.
+    let qemu = qemu(board, "", 0)?;
     let program = qemu.program;
     let version = version(&program)?;
     let key = format!("{version}\n{board:?}\n{:?}", qemu.tree);
-    let digest = Sha256::digest(key.as_bytes());
-    let name: String = digest
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let file = keep(&format!("{name}.dtb"), |place| {
+    let name = format!("{}.dtb", digest(key.as_bytes()));
+    let file = keep(&name, |place| {
         dump(board, (&program, qemu.tree.as_deref()), place)
     })?;
     read_file(&file)
@@ -107,30 +122,35 @@ fn dump(
     ))
 }
 
-/// The tree in a file with another console, as firmware names one there: a file in the cache.
-fn named(file: &Path, console: &str) -> Result<PathBuf, Failure> {
+/// A tree with a change, which says what it lacks for that: a file in the cache.
+fn changed(
+    bytes: Vec<u8>,
+    change: &dyn Fn(&mut DeviceTree) -> Result<(), String>,
+) -> Result<PathBuf, Failure> {
     let broken = |why: String| {
-        let what = format!("cannot use the device tree {}", file.display());
-        Failure::failed(what, why, "delete it from the cache; it is fetched again")
+        let what = "cannot use the device tree of the board";
+        Failure::failed(what, why, "delete the cache; it is fetched again")
     };
-    let bytes = open(read_file(file)?).map_err(|why| broken(format!("it is {why}")))?;
+    let bytes = open(bytes).map_err(|why| broken(format!("it is {why}")))?;
     let fdt = Fdt::new(&bytes).map_err(|why| broken(why.to_string()))?;
     let mut tree = DeviceTree::from_fdt(&fdt);
-    let path = DeviceTreeProperty::new("stdout-path", format!("{console}\0").into_bytes());
-    let path = path.map_err(|why| broken(why.to_string()))?;
-    let chosen = tree.find_node_mut("/chosen");
-    let chosen = chosen.ok_or_else(|| broken("it has no /chosen".to_owned()))?;
-    chosen.add_property(path);
-    let bytes = tree.to_dtb();
-    let digest = Sha256::digest(&bytes);
-    let name: String = digest
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    keep(&format!("given-{name}.dtb"), |place| {
-        fs::write(place, &bytes).map_err(|why| broken(why.to_string()))
+    change(&mut tree).map_err(broken)?;
+    kept("given", "dtb", &tree.to_dtb())
+}
+
+/// A file of the cache with these bytes.
+fn kept(name: &str, ending: &str, bytes: &[u8]) -> Result<PathBuf, Failure> {
+    keep(&format!("{name}-{}.{ending}", digest(bytes)), |place| {
+        let what = || format!("cannot write {}", place.display());
+        fs::write(place, bytes).map_err(|why| Failure::environment(what(), why, ""))
     })
+}
+
+/// A name for bytes.
+fn digest(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    let first = digest.iter().take(8);
+    first.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A file of the cache: if it is not there yet, `make` writes it.

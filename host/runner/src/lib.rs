@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod build;
+mod card;
 mod cargo;
 pub mod columns;
 mod command;

@@ -151,7 +151,6 @@ impl Plan<'_> {
             there == [true, true, false, false, false, true]
                 && none == [0; 6]
                 && board.gicr_size >= enough
-                && aligned(board.gicr_size, REDISTRIBUTOR)
         }
     }
 

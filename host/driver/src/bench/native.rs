@@ -19,7 +19,8 @@ pub(super) fn board(built: &Built, shift: u8) -> Result<Qemu, Failure> {
     let board = built.planned.board.emulated.as_ref();
     let name = &built.planned.name;
     let none = || Failure::input(format!("`{name}` is for no emulated board"), "", "");
-    let mut qemu = emulated::qemu(board.ok_or_else(none)?, &built.image)?;
+    let base = built.planned.image.base;
+    let mut qemu = emulated::qemu(board.ok_or_else(none)?, &built.image, base)?;
     qemu.cpu.push_str(COUNTER);
     qemu.clock = Clock::Instructions { shift };
     Ok(qemu)

@@ -138,10 +138,10 @@ impl Subject {
             let what = "what is measured is for no emulated board";
             return Err(Failure::input(what, "", advice));
         };
-        let mut qemu = emulated::qemu(board, &built.image)?;
+        let base = built.planned.image.base;
+        let mut qemu = emulated::qemu(board, &built.image, base)?;
         qemu.cpu.push_str(COUNTER);
         qemu.clock = Clock::Instructions { shift: 0 };
-        let base = built.planned.image.base;
         Ok(Self {
             qemu,
             el2: built.el2,

@@ -138,6 +138,7 @@ fn virt(gic: u32, more: &str) -> Emulated {
         gic,
         image_offset: 2 << 20,
         spis: 256,
+        card: None,
     }
 }
 

@@ -67,6 +67,12 @@ impl<'a> Judge<'a> {
         self.scenario.end == ScenarioEnd::LastStep && self.came.len() == self.scenario.steps.len()
     }
 
+    /// Whether a line with this text has come.
+    pub fn heard(&self, text: &str) -> bool {
+        let lines = &self.transcript.lines;
+        lines.iter().any(|line| line.text.contains(text))
+    }
+
     /// Whether a line that has come fails the test already.
     pub fn has_failed(&self) -> bool {
         let lines = &self.transcript.lines;
@@ -98,6 +104,10 @@ impl<'a> Judge<'a> {
             if !self.transcript.of(vm).any(|text| text.contains(line)) {
                 wrong.push(format!("`{vm}` never said `{line}`"));
             }
+        }
+        for (vm, row) in &self.scenario.rows {
+            let flaw = row.flaw(self.transcript.of(vm));
+            wrong.extend(flaw.map(|flaw| format!("`{vm}`: {flaw}")));
         }
         for (vm, reason) in &self.scenario.stops {
             match self.transcript.end_of(vm) {

@@ -25,6 +25,7 @@ mod plans;
 mod programs;
 mod proxy;
 mod refusals;
+mod row;
 mod sanitizer;
 mod scenario;
 mod stage2;

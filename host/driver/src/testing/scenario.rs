@@ -11,6 +11,7 @@ use bulkhead_runner::profile::Profile;
 use bulkhead_runner::run::Clock;
 
 use super::description::{self, GICS};
+use super::row::Row;
 use super::suite::Context;
 
 /// A system, booted in QEMU, and what its console must say.
@@ -95,6 +96,11 @@ pub struct Scenario {
     /// Lines that must come, in this order for each speaker, and what is typed then.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,
+    /// Rows of lines that must have come whole and in order, by VM.
+    #[serde(default)]
+    pub rows: BTreeMap<String, Row>,
+    /// A part of a line behind which nobody reads the console until that is full, and takes no more bytes.
+    pub jam: Option<String>,
     /// Lines that must not come.
     #[serde(default)]
     pub never: Vec<Never>,

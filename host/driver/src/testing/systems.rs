@@ -171,6 +171,7 @@ pub(super) fn boot(
         qemu.start = start;
         typist = Some(types);
     }
+    let mut jam = scenario.jam.as_deref();
     let bounds = trial.map_or_else(|| scenario.guard().into(), Trial::bounds);
     let ended = watch_paced(&qemu, pace, bounds, |bytes, held| {
         let keys = match &mut typist {
@@ -183,6 +184,9 @@ pub(super) fn boot(
         // Who tries many other EL2s wants to know that one fails, not all that it does.
         if trial.is_some() && judge.has_failed() {
             return (keys, Next::Kill);
+        }
+        if !held && jam.take_if(|text| judge.heard(text)).is_some() {
+            return (keys, Next::Jam);
         }
         let tables = tables.as_mut().filter(|_| !held);
         let next = tables.map_or(Next::Watch, |tables| tables.look(&judge.transcript));
@@ -211,6 +215,11 @@ pub(super) fn boot(
         wrong.push("U-Boot did not start the image; it said".to_owned());
         let said = String::from_utf8_lossy(&typist.said).into_owned();
         wrong.extend(said.lines().map(|line| format!("  {line}")));
+    }
+    if let Some(text) = jam {
+        wrong.push(format!(
+            "nobody said `{text}`, so the console was never full"
+        ));
     }
     wrong.extend(tables.into_iter().flat_map(Tables::verdict));
     match sanitizer.verdict() {

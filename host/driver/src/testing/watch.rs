@@ -12,6 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 pub enum Next {
     /// It goes on.
     Watch,
+    /// It goes on, and nobody reads the console before that is full.
+    Jam,
     /// It ends the emulator, however far that is.
     Kill,
     /// The board is off, and the emulator stayed for a debugger: it may end now.
@@ -172,7 +174,7 @@ pub fn watch_paced<N: Into<Next>>(
             let is_all = bytes.is_empty();
             let (keys, next) = judge(bytes, held);
             let next = next.into();
-            if next == Next::Watch {
+            if matches!(next, Next::Watch | Next::Jam) {
                 emulator.send(&keys);
             }
             // With nothing left to read, or it would go on before its line was judged.
@@ -184,6 +186,7 @@ pub fn watch_paced<N: Into<Next>>(
             }
             match next {
                 Next::Watch => {}
+                Next::Jam => emulator.jam().map_err(failed)?,
                 Next::Kill => break Some(Ending::Judge),
                 Next::Release => emulator.release().map_err(failed)?,
             }

@@ -27,6 +27,25 @@ struct QemuPart {
     uarts_before: u32,
     image_offset: String,
     spis: u32,
+    card: Option<Box<Card>>,
+}
+
+/// A card that QEMU puts on a bus of the board, and that is the console. QEMU makes no firmware that would set it up, and its tree does not name it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// Value of `-device`, without a character device.
+    pub device: String,
+    /// Name of the node that the board's tree gets.
+    pub node: String,
+    /// Its `compatible`.
+    pub compatible: String,
+    /// Physical address of its registers, of which it has a page to itself.
+    pub registers: u64,
+    /// Number of its SPI, whose level is high.
+    pub spi: u32,
+    /// Words that firmware would write to set it up, each with its physical address.
+    pub writes: Vec<(u64, u32)>,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +98,8 @@ pub struct Emulated {
     pub image_offset: u64,
     /// Number of SPIs that the GIC has.
     pub spis: u32,
+    /// The card that is the console; none: a UART of the machine is.
+    pub card: Option<Box<Card>>,
 }
 
 /// Function that asks the emulator for a board's device tree: one that it makes, or makes of the one that it is given.
@@ -102,6 +123,7 @@ pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
         gic: parameters.gic.default,
         image_offset: parse_size(&file.qemu.image_offset)?,
         spis: file.qemu.spis,
+        card: file.qemu.card,
     })
 }
 
@@ -174,6 +196,7 @@ pub(super) fn resolve(
         gic,
         image_offset,
         spis: file.qemu.spis,
+        card: file.qemu.card,
     })
 }
 

@@ -91,16 +91,13 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
     if let Some(why) = firmware.out_of_reach().filter(|_| cpus[0].release == 0) {
         return Err(why);
     }
-    let gic = gic(tree)?;
+    let gic = gic(tree, cpus.len())?;
     let timer = tree
         .entries
         .iter()
         .find(|entry| entry.is("arm,armv8-timer"))
         .ok_or("it has no generic timer")?;
-    // EL2 reads `interrupts` of its boot tree (`bulkhead_core::boot_tree`).
-    if timer.bytes("interrupts").is_none() {
-        return Err("its generic timer has no `interrupts`".to_owned());
-    }
+    is_plain("generic timer", timer)?;
     // Secure, EL1 physical, EL1 virtual, EL2 physical.
     let timer_intid = |number: usize, name: &str| {
         intid_of(tree, timer, number).ok_or_else(|| format!("it has no {name} timer"))
@@ -110,9 +107,7 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         .registers
         .first()
         .ok_or_else(|| unmapped("console", console))?;
-    if console.bytes("interrupts").is_none() {
-        return Err("its console has no `interrupts`".to_owned());
-    }
+    is_plain("console", console)?;
     let kind = uart_kind(console).unwrap_or(UartKind::Pl011);
     if uart % PAGE != 0 && !kind.is_within_page() {
         return Err(format!(
@@ -149,8 +144,8 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
     })
 }
 
-/// The GIC; everything else is 0.
-fn gic(tree: &Tree) -> Result<Parts, String> {
+/// The GIC of a board with so many CPUs; everything else is 0.
+fn gic(tree: &Tree, cpus: usize) -> Result<Parts, String> {
     let gic = tree
         .entries
         .iter()
@@ -166,6 +161,7 @@ fn gic(tree: &Tree) -> Result<Parts, String> {
         return Err(unmapped("GIC", gic));
     }
     let mut parts = Parts::new_zeroed();
+    is_plain("GIC", gic)?;
     parts.maintenance_intid =
         intid_of(tree, gic, 0).ok_or("its GIC has no maintenance interrupt")?;
     if is_gicv2(gic) {
@@ -188,14 +184,37 @@ fn gic(tree: &Tree) -> Result<Parts, String> {
     let [gicd, gicr, ..] = gic.registers[..] else {
         return Err("its GIC has no registers".to_owned());
     };
-    // Two frames of 64 KiB for each CPU (IHI 0069H, 12.10).
-    if gicr.1 % (128 << 10) != 0 {
-        return Err("the redistributors of its GIC are no multiple of 128 KiB".to_owned());
+    if let Some(why) = redistributors(gicr.1, cpus) {
+        return Err(why);
     }
     parts.gic_version = 3;
     (parts.gicd, parts.gicd_size) = gicd;
     (parts.gicr, parts.gicr_size) = gicr;
     Ok(parts)
+}
+
+/// Whether the interrupts of a part are in `interrupts` alone, which is what EL2 reads of its boot tree and compares with the plan
+/// (`bulkhead_core::boot_tree`); the tool would take those of `interrupts-extended`.
+fn is_plain(what: &str, entry: &Entry) -> Result<(), String> {
+    // Without any of them it has none, which is said of each interrupt.
+    match entry.bytes("interrupts-extended") {
+        Some(_) => Err(format!(
+            "its {what} has `interrupts-extended`, and EL2 reads `interrupts` only"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// What is wrong with the region of the redistributors of so many CPUs, each of which has two frames of 64 KiB (IHI 0069H, 12.10). EL2 looks at whole
+/// ones only: trees may say more, as those of TI's AM65 say four and a half.
+pub fn redistributors(size: u64, cpus: usize) -> Option<String> {
+    const FRAME: u64 = 64 << 10;
+    if !size.is_multiple_of(FRAME) {
+        return Some("the redistributors of its GIC are no multiple of 64 KiB".to_owned());
+    }
+    let there = size / (2 * FRAME);
+    let few = there < cpus as u64;
+    few.then(|| format!("its GIC has {there} redistributors for {cpus} CPUs"))
 }
 
 /// Whether a node is a GICv2.

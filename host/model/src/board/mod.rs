@@ -19,7 +19,7 @@ use self::named::Resolved;
 use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System, nearest};
 
 pub use device::{PassthroughDevice, PassthroughIrq, pass};
-pub use emulated::{Emulated, EmulatedTree};
+pub use emulated::{Card, Emulated, EmulatedTree};
 pub use firmware::{Firmware, FirmwareTold, Sign};
 pub use named::{Kind, Named, all, find, is_name};
 pub use plan_error::PlanError;
@@ -28,7 +28,7 @@ pub use tree::{Entry, Tree};
 pub use self::device::pass_entry;
 pub use self::facts::{Cpu, Facts, Parts};
 pub use self::facts::{
-    GICV2, facts, facts_with, gic_version, intid, intid_of, lacks_memory, uart_kind,
+    GICV2, facts, facts_with, gic_version, intid, intid_of, lacks_memory, redistributors, uart_kind,
 };
 pub use self::named::read as read_file;
 pub use self::open::open;

@@ -270,6 +270,7 @@ mod tests {
             [
                 "imx8mp-evk",
                 "qemu-virt",
+                "qemu-virt-8250",
                 "raspi4b",
                 "raspi4b-mini",
                 "there",

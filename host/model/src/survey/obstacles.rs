@@ -3,9 +3,10 @@
 use super::cpus::Cpu;
 use super::facts::{Obstacle, Survey};
 use super::parts::{Gic, Timers};
+use bulkhead_abi::plan::MAX_PCPUS;
 use bulkhead_core::boot_tree::KEPT as MOST_RANGES;
 
-use crate::board::{self, Tree};
+use crate::board::{self, Tree, redistributors};
 
 /// Advice to import the tree as firmware leaves it.
 const AS_LEFT: &str = "import the tree that the firmware hands over: on a Linux that it has started, /sys/firmware/fdt";
@@ -15,7 +16,8 @@ pub(super) fn find(survey: &Survey, tree: &Tree, bytes: &[u8]) -> Vec<Obstacle> 
     let mut all = Vec::new();
     cpus(&survey.cpus.cpus, &mut all);
     firmware(survey, &mut all);
-    controller(&survey.interrupt_controllers, &mut all);
+    controller(&survey.interrupt_controllers, &survey.cpus.cpus, &mut all);
+    extended(survey, tree, &mut all);
     timer(survey, &mut all);
     console(survey, tree, &mut all);
     memory(survey, &mut all);
@@ -119,7 +121,7 @@ fn firmware(survey: &Survey, all: &mut Vec<Obstacle>) {
     }
 }
 
-fn controller(controllers: &[Gic], all: &mut Vec<Obstacle>) {
+fn controller(controllers: &[Gic], cpus: &[Cpu], all: &mut Vec<Obstacle>) {
     let mut add = |what: String, why: &str, help: String| {
         all.push(Obstacle {
             part: "GIC",
@@ -176,6 +178,16 @@ fn controller(controllers: &[Gic], all: &mut Vec<Obstacle>) {
             ),
         );
     }
+    let cpus = cpus.iter().filter(|cpu| cpu.enabled).count();
+    let region = gic.frames.get(1).filter(|_| version == 3);
+    let small = region.and_then(|region| redistributors(region.size, cpus.min(MAX_PCPUS)));
+    if let Some(what) = small.filter(|_| gic.redistributor_regions == 1) {
+        add(
+            what,
+            "each CPU has two frames of 64 KiB",
+            "correct the tree's `reg` of the GIC".to_owned(),
+        );
+    }
     if version == 3 && gic.redistributor_regions != 1 {
         let n = gic.redistributor_regions;
         add(
@@ -190,6 +202,30 @@ fn controller(controllers: &[Gic], all: &mut Vec<Obstacle>) {
             "the virtual GIC needs it when list registers run out",
             "add its `interrupts` to the tree; most boards have INTID 25".to_owned(),
         );
+    }
+}
+
+/// The parts whose interrupts EL2 would not find in its boot tree.
+fn extended(survey: &Survey, tree: &Tree, all: &mut Vec<Obstacle>) {
+    let gic = survey.interrupt_controllers.first().map(|gic| &gic.path);
+    let timer = survey.timers.as_ref().map(|timers| &timers.path);
+    let uart = survey.uarts.iter().find(|uart| uart.console);
+    let parts = [
+        ("GIC", gic),
+        ("timer", timer),
+        ("console", uart.map(|uart| &uart.path)),
+    ];
+    for (part, path) in parts {
+        let Some(path) = path else { continue };
+        let entry = tree.entries.iter().find(|entry| entry.path == *path);
+        if entry.is_some_and(|entry| entry.bytes("interrupts-extended").is_some()) {
+            all.push(Obstacle {
+                part,
+                what: format!("{path} has `interrupts-extended`"),
+                why: "EL2 reads `interrupts` only".to_owned(),
+                help: "let the tree have `interrupts` and `interrupt-parent` instead".to_owned(),
+            });
+        }
     }
 }
 

@@ -302,6 +302,56 @@ fn everything_that_is_missing_is_said_at_once() {
     }
 }
 
+/// A tree in which these cells of a node are others, and what the planner and the survey say of it.
+fn changed(path: &str, name: &str, cells: &[u32]) -> (Result<u64, String>, Vec<String>) {
+    let bytes = fixture("virt.dtb");
+    let fdt = dtoolkit::fdt::Fdt::new(&bytes).expect("sound");
+    let mut tree = DeviceTree::from_fdt(&fdt);
+    let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
+    let node = tree.find_node_mut(path).expect("there");
+    node.add_property(DeviceTreeProperty::new(name, bytes).expect("property"));
+    let tree = tree.to_dtb();
+    let facts = board::facts(&tree).map(|facts| facts.parts.gicr_size);
+    let survey = Survey::read(tree).expect("a board");
+    let what = survey.obstacles.into_iter().map(|one| one.what);
+    (facts, what.collect())
+}
+
+#[test]
+fn redistributors_are_enough_and_a_rest_is_left_alone() {
+    let of = |size: u32| {
+        let reg = [0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, size];
+        changed("/intc@8000000", "reg", &reg)
+    };
+    let cpus = super::tests::of("virt.dtb").cpus.cpus.len() as u32;
+    // Four and a half, as the trees of TI's AM65 have.
+    let size = cpus * 0x2_0000 + 0x1_0000;
+    assert_eq!(of(size), (Ok(size.into()), Vec::new()));
+    for size in [size - 0x2_0000, size + 0x1000] {
+        let (facts, obstacles) = of(size);
+        assert_eq!(obstacles, [facts.expect_err("refused")]);
+    }
+}
+
+#[test]
+fn interrupts_that_el2_would_not_find_are_refused() {
+    for (path, cells) in [
+        ("/intc@8000000", &[0x8003, 1, 9, 4][..]),
+        (
+            "/timer",
+            &[
+                0x8003, 1, 13, 4, 0x8003, 1, 14, 4, 0x8003, 1, 11, 4, 0x8003, 1, 10, 4,
+            ],
+        ),
+        ("/pl011@9000000", &[0x8003, 0, 1, 4]),
+    ] {
+        let (facts, obstacles) = changed(path, "interrupts-extended", cells);
+        let why = facts.expect_err("refused");
+        assert!(why.contains("has `interrupts-extended`"), "{why}");
+        assert_eq!(obstacles, [format!("{path} has `interrupts-extended`")]);
+    }
+}
+
 #[test]
 fn what_is_no_board_is_refused_in_one_line() {
     let mut overlay = DeviceTree::new();

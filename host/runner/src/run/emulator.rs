@@ -4,9 +4,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
+use rustix::pipe::fcntl_setpipe_size;
 
 use bulkhead_model::failure::Failure;
 
@@ -58,6 +61,12 @@ pub struct Emulator {
 impl Emulator {
     /// Keys beyond this number that the board has not taken are dropped.
     const MOST_UNSENT: usize = 1 << 20;
+    /// Bytes that the console holds while nobody reads it.
+    const PAGES: usize = 8192;
+    /// CPU time in which it could have written a byte.
+    const JAM: Duration = Duration::from_millis(200);
+    /// Time of the host after which [`Emulator::jam`] gives up.
+    const JAM_GUARD: Duration = Duration::from_secs(60);
 
     /// Starts it. The calling thread must outlive the emulator, which dies with it.
     ///
@@ -131,6 +140,34 @@ impl Emulator {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Output::Silence),
             Err(error) => Err(error),
         }
+    }
+
+    /// Reads nothing of the console until no more goes into it: until the emulator has gone on for a while and
+    /// written no byte.
+    ///
+    /// # Errors
+    ///
+    /// A system call's; or the console took all that was said, or the emulator did not go on.
+    pub fn jam(&self) -> io::Result<()> {
+        // Two pages. Of the first, what was read already is not written again; the second is written in full.
+        let room = fcntl_setpipe_size(&self.console, Self::PAGES)?;
+        let end = Instant::now() + Self::JAM_GUARD;
+        let (mut held, mut since) = (None, Duration::ZERO);
+        while Instant::now() < end {
+            let cpu_time = self.usage().map(|usage| usage.cpu_time);
+            let cpu_time = cpu_time.ok_or_else(|| io::Error::other("it ended before"))?;
+            let now = ioctl_fionread(&self.console)?;
+            if held != Some(now) {
+                (held, since) = (Some(now), cpu_time);
+            } else if cpu_time.saturating_sub(since) >= Self::JAM {
+                return match now as usize * 2 >= room {
+                    true => Ok(()),
+                    false => Err(io::Error::other("the console was not full")),
+                };
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Err(io::Error::other("it did not go on behind a full console"))
     }
 
     /// Types bytes. What the board does not take at once is kept for [`Emulator::flush`].
@@ -298,6 +335,18 @@ mod tests {
         emulator.keys = None;
         let taken: usize = read_all(&mut emulator).trim().parse().unwrap();
         assert_eq!(taken, Emulator::MOST_UNSENT);
+    }
+
+    #[test]
+    fn a_console_that_nobody_reads_is_full_at_some_time() {
+        let loops = "while :; do :; done";
+        let mut talker = shell(&format!("read l; head -c 9000 /dev/zero & {loops}"));
+        talker.send(b"\n");
+        talker.jam().unwrap();
+        assert_eq!(ioctl_fionread(&talker.console).unwrap(), 8192);
+        let silent = shell(loops);
+        let why = silent.jam().unwrap_err().to_string();
+        assert_eq!(why, "the console was not full");
     }
 
     #[test]

@@ -42,6 +42,13 @@ pub enum Start {
         /// Address at which the firmware expects the image.
         image: u64,
     },
+    /// A program that QEMU boots as it boots a Linux, and that goes on to the image with the device tree in x0.
+    Before {
+        /// The program, an arm64 image.
+        program: PathBuf,
+        /// Address at which the program expects Bulkhead's image.
+        image: u64,
+    },
     /// A boot loader in the board's flash, which is told on the console to get the image from one of these.
     Loader {
         /// Content of the board's flash.
@@ -83,7 +90,7 @@ pub struct Qemu {
     pub cpus: u32,
     /// RAM of the board in MiB.
     pub memory_mib: u64,
-    /// PL011s of the board: the first is on the standard input and output, others on nothing.
+    /// PL011s of the board: the first is on the standard input and output unless a card is, others on nothing.
     pub uarts: u32,
     /// The image (`bulkhead.img`), or a guest's ELF to try it without Bulkhead.
     pub image: PathBuf,
@@ -93,6 +100,8 @@ pub struct Qemu {
     pub options: Vec<String>,
     /// UARTs that QEMU has before the console's; they are on nothing.
     pub before: u32,
+    /// Value of `-device` for a card that is on the standard input and output.
+    pub card: Option<String>,
     /// Way in which the image gets into the board.
     pub start: Start,
     /// Source of the guests' clocks.
@@ -143,6 +152,7 @@ impl Qemu {
             tree: None,
             options: Vec::new(),
             before: 0,
+            card: None,
             start: Start::Kernel,
             clock: Clock::Host,
             plugins: Vec::new(),
@@ -204,11 +214,19 @@ impl Qemu {
     }
 
     /// Returns the arguments that connect one UART to the console, and the others to nothing.
-    fn serial_ports(&self) -> impl Iterator<Item = OsString> {
+    fn serial_ports(&self) -> Vec<OsString> {
         let nothing = |count: u32| (0..count).map(|_| "null");
+        let first = match self.card {
+            Some(_) => "null",
+            None => "chardev:console",
+        };
         let after = nothing(self.uarts.saturating_sub(1));
-        let ports = nothing(self.before).chain(["chardev:console"]).chain(after);
-        ports.flat_map(|port| ["-serial".into(), port.into()])
+        let ports = nothing(self.before).chain([first]).chain(after);
+        let ports = ports.flat_map(|port| ["-serial".into(), port.into()]);
+        let card = self.card.iter();
+        let card =
+            card.flat_map(|card| ["-device".into(), format!("{card},chardev=console").into()]);
+        ports.chain(card).collect()
     }
 
     /// The sockets of debuggers.
@@ -251,6 +269,11 @@ impl Qemu {
                 let image = loader(&self.image, *image);
                 let rom = rom.clone().into();
                 vec!["-bios".into(), rom, "-device".into(), image]
+            }
+            Start::Before { program, image } => {
+                let image = loader(&self.image, *image);
+                let program = program.clone().into();
+                vec!["-kernel".into(), program, "-device".into(), image]
             }
             Start::Loader { rom, source } => {
                 let (option, value, device) = source.arguments();
@@ -361,6 +384,21 @@ mod tests {
             words.ends_with(end) && !words.contains("-kernel"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_card_that_a_program_sets_up_is_the_console() {
+        let mut qemu = Qemu::virt("a.img", "cortex-a53", 1, 1024);
+        qemu.card = Some("pci-serial,addr=1".to_owned());
+        qemu.start = Start::Before {
+            program: "first.img".into(),
+            image: 0x4020_0000,
+        };
+        let words = line(&qemu);
+        let ports = " -serial null -device pci-serial,addr=1,chardev=console ";
+        assert!(words.contains(ports), "{words}");
+        let end = "-kernel first.img -device loader,force-raw=on,file=a.img,addr=0x40200000";
+        assert!(words.ends_with(end), "{words}");
     }
 
     #[test]

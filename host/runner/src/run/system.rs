@@ -85,7 +85,7 @@ impl System {
             classes: classes.collect(),
             programs,
             linux,
-            qemu: emulated::qemu(board, &built.image)?,
+            qemu: emulated::qemu(board, &built.image, built.planned.image.base)?,
             firmware,
             name: built.planned.name,
             folder: built.folder,
