@@ -1,5 +1,6 @@
 //! The board: what its device tree says about memory, CPUs, interrupt controller, console and devices.
 
+mod declared;
 mod device;
 mod emulated;
 mod facts;
@@ -18,7 +19,8 @@ use zerocopy::FromZeros;
 use self::named::Resolved;
 use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System, nearest};
 
-pub use device::{PassthroughDevice, PassthroughIrq, pass};
+pub use declared::Lack;
+pub use device::{PassthroughDevice, PassthroughIrq, Refusal, pass};
 pub use emulated::{Emulated, EmulatedTree};
 pub use firmware::{Firmware, FirmwareTold, Sign};
 pub use named::{Kind, Named, all, find, is_name};
