@@ -218,9 +218,9 @@ pub fn pass_entry(
             )
         })
         .filter(|(name, _)| {
-            !own.contains(&name.as_str())
-                && !without.contains(name)
-                && !(clockless && name == "clock-names")
+            let nameless = clockless && name == "clock-names";
+            let left_out = own.contains(&name.as_str()) || without.contains(name);
+            !(left_out || nameless)
         })
         .collect();
     Ok(PassthroughDevice {

@@ -35,7 +35,7 @@ use toml::de::{DeTable, DeValue};
 use crate::failure::Failure;
 use keys::{CONSOLE, Key, SYSTEM};
 
-pub use board::{BoardSource, BoardSpec};
+pub use board::{BoardSource, BoardSpec, memory_ranges};
 pub use channel::{ChannelEnd, ChannelSpec};
 pub use class::{BoardGic, Deviation, InterruptSpec, class_name, gic_version};
 pub use code::{Code, Severity};
