@@ -270,6 +270,8 @@ fn a_device_whose_tree_speaks_of_memory_is_not_free_of_dma() {
         ("copy@a800000", "xlnx,zynqmp-dma-1.0"),
         ("post@a800000", "brcm,bcm2835-mbox"),
         ("any@a800000", "virtio,mmio"),
+        ("blit@a800000", "rockchip,rk3399-rga"),
+        ("debug@a800000", "arm,coresight-cpu-debug"),
         ("config@a800000", "qemu,fw-cfg-mmio"),
     ] {
         let (reg, path) = (reg(0), format!("/{name}"));
@@ -330,6 +332,23 @@ fn what_others_stand_on_is_nobodys() {
         assert!(why.contains(part) && !moves_memory, "{path}: {why}");
     }
     assert!(declared(&tree, "/gpio@a814000").is_ok());
+}
+
+#[test]
+fn a_bus_whose_registers_span_its_devices_is_no_neighbour() {
+    let (span, reg) = ([0, 0xa80_0000, 0, 0x1_0000], reg(0));
+    let cells: [Property; 4] = [
+        ("reg", &span),
+        ("ranges", &[]),
+        ("#address-cells", &[2]),
+        ("#size-cells", &[2]),
+    ];
+    for (words, passes) in [("acme,bus simple-bus", true), ("acme,port", false)] {
+        let timer = node("timer@a800000", "acme,timer", &[("reg", &reg)], Vec::new());
+        let tree = tree(vec![node("bus@a800000", words, &cells, vec![timer])]);
+        let passed = declared(&tree, "/bus@a800000/timer@a800000");
+        assert_eq!(passed.is_ok(), passes, "{words}: {passed:?}");
+    }
 }
 
 #[test]

@@ -242,12 +242,17 @@ pub fn pass_entry(
 /// Checks that no other node has registers in the pages of the device, because stage 2 maps whole pages.
 fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
     let page = |address: u64| address / PAGE;
+    // Some buses have registers that span all that is on them (i.MX's AIPS).
+    let is_above = |other: &Entry| {
+        other.is("simple-bus") && entry.path.starts_with(&format!("{}/", other.path))
+    };
     for &(base, size) in &entry.registers {
         let Some(last) = base.checked_add(size).and_then(|end| end.checked_sub(1)) else {
             return Err(Refusal::new("its registers have no end", ""));
         };
         let other = tree.entries.iter().find(|other| {
             other.path != entry.path
+                && !is_above(other)
                 && other.registers.iter().any(|&(start, len)| {
                     len > 0
                         && page(start) <= page(last)
