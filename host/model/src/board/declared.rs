@@ -141,7 +141,14 @@ const OF_PROVIDERS: [&str; 6] = [
 ];
 
 /// The same by its name or a word of `compatible`.
-const PROVIDERS: [&str; 9] = [
+const PROVIDERS: [&str; 16] = [
+    "sram",
+    "sci",
+    "sysctr",
+    "flowctrl",
+    "efuse",
+    "hwspinlock",
+    "msi-controller",
     "flash",
     "syscon",
     "memory-controller",
