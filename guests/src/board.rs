@@ -93,6 +93,8 @@ pub struct Board {
     pub uart_intid: u32,
     /// Another PL011: one of the board, passed through.
     pub second_uart: Option<Device>,
+    /// Cadence's UART: one of the board, passed through.
+    pub cadence: Option<Device>,
     /// PL061.
     pub gpio: Option<Device>,
     /// SPI by which it is told that another VM has ended.
@@ -146,6 +148,7 @@ impl Default for Board {
             }),
             uart_intid: 33,
             second_uart: None,
+            cadence: None,
             gpio: None,
             event_intid: None,
             rtc: None,
@@ -376,6 +379,9 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
         board.uart_intid = interrupt(node).unwrap_or(board.uart_intid);
     } else if is("arm,pl011") {
         board.second_uart = device(node, first);
+    }
+    if is("cdns,uart-r1p12") {
+        board.cadence = device(node, first);
     }
     if is("arm,pl061") {
         board.gpio = device(node, first);

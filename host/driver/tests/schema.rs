@@ -16,7 +16,7 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare};
 
 /// Codes that tell of something which a schema can tell, too, whatever else a description says.
-const EXPRESSIBLE: [Code; 32] = [
+const EXPRESSIBLE: [Code; 33] = [
     Code::ChannelEnds,
     Code::ChannelIncomplete,
     Code::ChannelName,
@@ -28,6 +28,7 @@ const EXPRESSIBLE: [Code; 32] = [
     Code::CrashBoth,
     Code::CrashIncomplete,
     Code::CrashLimit,
+    Code::DeviceIncomplete,
     Code::DeviceIntid,
     Code::DiskIncomplete,
     Code::DoorbellIncomplete,
@@ -227,8 +228,9 @@ fn with(table: &str, key: &str, value: &str) -> String {
             one += &format!("console = {{ {key} = {value} }}\nrtc = {{ {key} = {value} }}\n")
         }
         "gic" => one += &format!("gic = {{ {key} = {value} }}\n"),
-        "disk" | "port" => {
+        "disk" | "port" | "device" => {
             let (list, sound) = match table {
+                "device" => ("devices", ["path = \"/a\""].as_slice()),
                 "disk" => ("disks", ["name = \"a\"", "size = \"4KiB\""].as_slice()),
                 _ => ("networks", ["name = \"a\""].as_slice()),
             };

@@ -182,8 +182,8 @@ fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> 
         path if path.starts_with('/') => spec
             .devices
             .iter()
-            .find(|placement| placement.value == path)
-            .map_or(spec.name.span.clone(), |placement| placement.span.clone()),
+            .find(|device| device.path.value == path)
+            .map_or(spec.name.span.clone(), |device| device.path.span.clone()),
         name => system
             .shared
             .iter()

@@ -3,8 +3,8 @@
 use bulkhead_abi::plan::MAX_SPIS;
 use dtoolkit::fdt::Fdt;
 
-use bulkhead_model::board::{Board, PassthroughDevice, Tree, pass};
-use bulkhead_model::describe::{Code, Finding, System, VmSpec};
+use bulkhead_model::board::{Board, PassthroughDevice, Refusal, Tree, pass};
+use bulkhead_model::describe::{Code, Finding, PassedSpec, System, VmSpec};
 
 /// The devices that a VM asks for, those that can be passed through.
 pub(super) fn devices(
@@ -21,8 +21,10 @@ pub(super) fn devices(
     };
     let tree = Tree::new(fdt);
     let mut devices = Vec::new();
-    for wish in requests {
-        match pass(&tree, &wish.value, &board.console) {
+    for request in requests {
+        let wish = &request.path;
+        let declared = request.no_dma.as_ref();
+        match pass(&tree, &wish.value, &board.console, declared.is_some()) {
             Ok(device) if device.resets_board && spec.board_reset.is_none() => findings.push(
                 Finding::new(
                     Code::DeviceResets,
@@ -38,26 +40,54 @@ pub(super) fn devices(
                 ),
             ),
             Ok(device) => devices.push(device),
-            Err(refusal) => {
-                let finding = Finding::new(
-                    Code::DeviceRefused,
-                    format!("`{}` cannot be passed through", wish.value),
+            Err(refusal) => findings.push(refused(request, refusal, system)),
+        }
+        let known = || pass(&tree, &wish.value, &board.console, false).is_ok();
+        if let Some(span) = declared.filter(|_| known()) {
+            findings.push(
+                Finding::new(
+                    Code::ClassSuperfluous,
+                    "dma = \"none\" states a deviation that this VM does not have",
                 )
-                .at(wish.span.clone(), refusal.why)
-                .also(
-                    system.board.as_ref().map(|board| board.place()),
-                    "this board",
-                );
-                findings.push(if refusal.help.is_empty() {
-                    finding.help("leave it out: on this board no VM can have it")
-                } else {
-                    finding.help(refusal.help)
-                });
-            }
+                .at(span.clone(), "this device is known to do no DMA")
+                .help("leave `dma` out"),
+            );
         }
     }
     superfluous(spec, &devices, findings);
     devices
+}
+
+/// The finding that a VM cannot have a device.
+fn refused(request: &PassedSpec, refusal: Refusal, system: &System) -> Finding {
+    let path = &request.path;
+    let board = system.board.as_ref().map(|board| board.place());
+    if let Some(span) = request.no_dma.as_ref().filter(|_| refusal.moves_memory) {
+        return Finding::new(
+            Code::DeviceDma,
+            format!(
+                "`{}` is declared free of DMA, and the board's tree says otherwise",
+                path.value
+            ),
+        )
+        .at(path.span.clone(), refusal.why)
+        .at(span.clone(), "declared here")
+        .also(board, "this board")
+        .help(
+            "leave it out: it would reach the memory of every VM, and this version sets up no SMMU",
+        );
+    }
+    let finding = Finding::new(
+        Code::DeviceRefused,
+        format!("`{}` cannot be passed through", path.value),
+    )
+    .at(path.span.clone(), refusal.why)
+    .also(board, "this board");
+    if refusal.help.is_empty() {
+        finding.help("leave it out: on this board no VM can have it")
+    } else {
+        finding.help(refusal.help)
+    }
 }
 
 /// Reports `board_reset` if no device of the VM can reset the board.
@@ -82,7 +112,7 @@ pub(super) fn devices_twice(system: &System, findings: &mut Vec<Finding>) {
     let requests: Vec<_> = system
         .vms
         .iter()
-        .flat_map(|vm| vm.devices.iter().map(move |wish| (vm, wish)))
+        .flat_map(|vm| vm.devices.iter().map(move |wish| (vm, &wish.path)))
         .collect();
     for (index, (vm, wish)) in requests.iter().enumerate() {
         let first = requests[..index]

@@ -1,6 +1,7 @@
 //! `bulkhead board`: which boards there are, what they have, and how another one comes in.
 
 mod import;
+mod memory;
 mod tree;
 
 use std::path::Path;
@@ -28,6 +29,7 @@ use tree::{bytes, say, survey};
   bulkhead board import debian:broadcom/bcm2711-rpi-4-b --firmware tf-a-no-sdei
 
 What the tree does not tell of the firmware `import` asks on a terminal; without one it takes what most boards have, and says so.
+Memory that the tree leaves to the firmware it asks too; without a terminal --memory-ranges has to say it.
 
 A board is found by name in boards/ beside the description, in a folder above it, or in Bulkhead's own.
 debian:VENDOR/NAME is a tree of Debian's kernel package, which is fetched if need be.")]
@@ -154,6 +156,7 @@ fn list(args: &List) -> Result<(), Failure> {
 fn survey_of(board: &Named) -> Result<Survey, Failure> {
     survey(
         board.bytes(&emulated::device_tree)?,
+        &board.memory()?,
         &board.file.display().to_string(),
     )
 }
@@ -172,7 +175,7 @@ fn show(args: &Show) -> Result<(), Failure> {
     };
     let survey = match (&named, given) {
         (Some(board), _) => survey_of(board)?,
-        (None, Some(bytes)) => survey(bytes, &args.board)?,
+        (None, Some(bytes)) => survey(bytes, &[], &args.board)?,
         (None, None) => {
             let boards = board::all(here);
             let names: Vec<&str> = boards.iter().map(|board| board.name.as_str()).collect();

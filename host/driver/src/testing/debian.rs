@@ -29,6 +29,8 @@ struct Tried {
     stated: bool,
     /// Devices that a VM can have.
     devices: usize,
+    /// Devices that a VM could have besides, if a description declared that they do no DMA.
+    declared: usize,
     /// What stops it; none: two VMs are planned.
     stopped: Option<String>,
 }
@@ -94,6 +96,9 @@ fn tried(name: String, file: &Path, system: &Path) -> Result<Tried, String> {
         driven: console.is_some_and(|uart| uart.driver),
         stated: lacking,
         devices: survey.devices.iter().filter(|device| device.passes).count(),
+        declared: { survey.devices.iter() }
+            .filter(|device| device.passes_declared)
+            .count(),
         stopped: None,
     };
     one.stopped = match console {
@@ -167,6 +172,7 @@ fn write(all: &[Tried]) -> String {
     let planned = count(&|one| one.stopped.is_none());
     let stated = count(&|one| one.stopped.is_none() && one.stated);
     let passing = count(&|one| one.stopped.is_none() && one.devices != 0);
+    let declared = count(&|one| one.stopped.is_none() && one.declared != 0);
     let mut text = format!(
         "<!-- Made by `{BLESS}=1 ./bulkhead test boards/debian-page`: changes go to host/driver/src/testing/debian.rs. -->\n\n\
          # Boards of Debian's kernel\n\n\
@@ -178,7 +184,8 @@ fn write(all: &[Tried]) -> String {
          | whose console EL2 drives | {driven} |\n\
          | of which two VMs are planned | {planned} ({} %) |\n\
          | of these, with memory that the test states | {stated} |\n\
-         | of these, with a device that a VM can have besides | {passing} |\n\n\
+         | of these, with a device that a VM can have besides | {passing} |\n\
+         | of these, with a device that a VM can have if it is [declared free of DMA](../how-to/devices.md#of-other-kinds) | {declared} |\n\n\
          ## What stops the others\n\n\
          | boards | reason |\n| ---: | --- |\n",
         all.len(),
@@ -199,11 +206,12 @@ fn write(all: &[Tried]) -> String {
     for (why, names) in &reasons {
         let _ = writeln!(text, "\n### {why}\n\n{}", names.join(", "));
     }
-    text.push_str("\n## Boards with a plan\n\nBehind a name is the number of devices that a VM can have, if there are any.\n\n");
+    text.push_str("\n## Boards with a plan\n\nBehind a name is the number of devices that a VM can have, if there are any, and behind a plus that of those which it can have if the description declares them free of DMA.\n\n");
     let shown = all.iter().filter(|one| one.stopped.is_none());
-    let shown = shown.map(|one| match one.devices {
-        0 => one.name.clone(),
-        devices => format!("{} ({devices})", one.name),
+    let shown = shown.map(|one| match (one.devices, one.declared) {
+        (0, 0) => one.name.clone(),
+        (devices, 0) => format!("{} ({devices})", one.name),
+        (devices, declared) => format!("{} ({devices} + {declared})", one.name),
     });
     text.push_str(&shown.collect::<Vec<_>>().join(", "));
     text.push('\n');
@@ -221,6 +229,7 @@ mod tests {
             driven,
             stated: false,
             devices: 2,
+            declared: 3,
             stopped: stopped.map(str::to_owned),
         };
         let page = write(&[
@@ -235,6 +244,6 @@ mod tests {
         );
         assert!(page.contains("| 2 | no driver |\n| 1 | no CPU |"), "{page}");
         assert!(page.contains("### no driver\n\nb/three, b/four"), "{page}");
-        assert!(page.ends_with("a/one (2)\n"), "{page}");
+        assert!(page.ends_with("a/one (2 + 3)\n"), "{page}");
     }
 }

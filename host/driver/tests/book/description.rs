@@ -94,6 +94,9 @@ fn kind(value: &Value) -> String {
         }
         Some("array") if value["items"]["type"] == "integer" => "list of numbers".to_owned(),
         Some("array") if value["items"]["type"] == "object" => "list of tables".to_owned(),
+        Some("array") if value["items"]["anyOf"].is_array() => {
+            "list of texts, or of tables".to_owned()
+        }
         Some("array") => "list of texts".to_owned(),
         Some("object") if value["properties"].is_object() => "table".to_owned(),
         Some("object") if value["additionalProperties"]["type"] == "array" => format!(

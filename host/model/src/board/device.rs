@@ -2,6 +2,7 @@
 
 use bulkhead_abi::plan::PAGE;
 
+use super::declared::{self, Lack};
 use super::facts::{intid, is_gicv2};
 use super::quiesce;
 use super::tree::{Entry, Tree};
@@ -47,6 +48,12 @@ pub struct PassthroughDevice {
     pub quiets: Vec<(u64, u16, u32)>,
     /// Whether a VM that has it can reset the board.
     pub resets_board: bool,
+    /// Whether that it does no DMA is only declared.
+    pub declared: bool,
+    /// Nodes that it refers to and the VM does not have; only of one that is declared.
+    pub lacks: Vec<Lack>,
+    /// Whether the guest finds none of its clocks, because the tree does not tell how fast all of them are.
+    pub clockless: bool,
     /// All other properties, for the guest's tree.
     pub properties: Vec<(String, Vec<u8>)>,
 }
@@ -81,38 +88,56 @@ pub struct Refusal {
     pub why: String,
     /// Remedy.
     pub help: String,
+    /// Whether the tree speaks against a declaration that it does no DMA.
+    pub moves_memory: bool,
 }
 
-/// Looks at the device at `path`; `console` is the path of the board's own console.
+impl Refusal {
+    fn new(why: impl Into<String>, help: &str) -> Self {
+        Self {
+            why: why.into(),
+            help: help.to_owned(),
+            moves_memory: false,
+        }
+    }
+}
+
+/// Looks at the device at `path`; `console` is the path of the board's own console. With `declared`, the description says that
+/// it does no DMA.
 ///
 /// # Errors
 /// Why a guest cannot have it.
-pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<PassthroughDevice, Refusal> {
-    let refuse = |why: String, help: &str| {
-        Err(Refusal {
-            why,
-            help: help.to_owned(),
-        })
-    };
+pub fn pass(
+    tree: &Tree,
+    path: &str,
+    console: &str,
+    declared: bool,
+) -> Result<PassthroughDevice, Refusal> {
     let Some(entry) = tree.entries.iter().find(|entry| entry.path == path) else {
         let paths = tree.entries.iter().map(|entry| entry.path.as_str());
         let help = crate::describe::nearest(path, paths).map_or_else(
             || "paths start with / and go from node to node".to_owned(),
             |known| format!("did you mean `{known}`?"),
         );
-        return refuse("the board's device tree has no such node".to_owned(), &help);
+        return Err(Refusal::new(
+            "the board's device tree has no such node",
+            &help,
+        ));
     };
-    pass_entry(tree, entry, console)
+    pass_entry(tree, entry, console, declared)
 }
 
 /// Does the same as [`pass`] for a node that was found.
-pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<PassthroughDevice, Refusal> {
-    let refuse = |why: String, help: &str| {
-        Err(Refusal {
-            why,
-            help: help.to_owned(),
-        })
-    };
+///
+/// # Errors
+/// The same.
+pub fn pass_entry(
+    tree: &Tree,
+    entry: &Entry,
+    console: &str,
+    declared: bool,
+) -> Result<PassthroughDevice, Refusal> {
+    let refuse = |why: String, help: &str| Err(Refusal::new(why, help));
     if entry.path == console {
         return refuse(
             "it carries the consoles of all VMs".to_owned(),
@@ -129,13 +154,31 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passthrou
         );
     }
     let words = entry.compatible();
-    if !quiesce::is_known(&words) {
+    if declared {
+        if let Some(why) = declared::contradiction(tree, entry) {
+            return Err(Refusal {
+                moves_memory: true,
+                ..Refusal::new(why, "")
+            });
+        }
+        if let Some(why) = declared::serves_others(tree, entry) {
+            return refuse(why, "what others need stays as firmware left it");
+        }
+    } else if !quiesce::is_known(&words) {
         return refuse(
             format!("it is not known to be free of DMA ({})", words.join(", ")),
-            "DMA reaches the memory of every VM; this version sets up no SMMU and passes through only simple devices",
+            if declared::contradiction(tree, entry)
+                .or_else(|| declared::serves_others(tree, entry))
+                .is_some()
+            {
+                "DMA reaches the memory of every VM; this version sets up no SMMU and passes through only simple devices"
+            } else {
+                "if you know that it moves no memory by itself, say { path = \"..\", dma = \"none\" }: a deviation, shown in the plan"
+            },
         );
     }
-    if let Some(name) = REFERENCES.iter().find(|name| entry.bytes(name).is_some()) {
+    let reference = REFERENCES.iter().find(|name| entry.bytes(name).is_some());
+    if let Some(name) = reference.filter(|_| !declared) {
         return refuse(
             format!("it needs other nodes (`{name}`), which the guest has not"),
             "",
@@ -143,7 +186,20 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passthrou
     }
     neighbours(tree, entry)?;
     let irqs = interrupts(tree, entry)?;
-    let clocks = clocks(tree, entry)?;
+    let intids: Vec<u32> = irqs.iter().map(|irq| irq.intid).collect();
+    if let Some(why) = declared
+        .then(|| declared::shares_interrupt(tree, entry, &intids))
+        .flatten()
+    {
+        return refuse(why, "");
+    }
+    let (clocks, lacks, without) = if declared {
+        let (lacks, without) = declared::lacks(tree, entry);
+        (declared::clocks(tree, entry), lacks, without)
+    } else {
+        (Some(clocks(tree, entry)?), Vec::new(), Vec::new())
+    };
+    let clockless = clocks.is_none();
     let own = [
         "reg",
         "interrupts",
@@ -161,16 +217,24 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passthrou
                 dtoolkit::Property::value(&property).to_vec(),
             )
         })
-        .filter(|(name, _)| !own.contains(&name.as_str()))
+        .filter(|(name, _)| {
+            let nameless = clockless && name == "clock-names";
+            let left_out = own.contains(&name.as_str()) || without.contains(name);
+            !(left_out || nameless)
+        })
         .collect();
     Ok(PassthroughDevice {
         path: entry.path.clone(),
         name: dtoolkit::Node::name(&entry.node).to_owned(),
         registers: entry.registers.clone(),
         irqs,
-        clocks,
+        clocks: clocks.unwrap_or_default(),
         quiets: quiesce::writes(&words, &entry.registers),
-        resets_board: quiesce::resets_the_board(&words),
+        resets_board: quiesce::resets_the_board(&words)
+            || (declared && declared::is_watchdog(entry)),
+        declared,
+        lacks,
+        clockless,
         properties,
     })
 }
@@ -178,15 +242,17 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passthrou
 /// Checks that no other node has registers in the pages of the device, because stage 2 maps whole pages.
 fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
     let page = |address: u64| address / PAGE;
+    // Some buses have registers that span all that is on them (i.MX's AIPS).
+    let is_above = |other: &Entry| {
+        other.is("simple-bus") && entry.path.starts_with(&format!("{}/", other.path))
+    };
     for &(base, size) in &entry.registers {
         let Some(last) = base.checked_add(size).and_then(|end| end.checked_sub(1)) else {
-            return Err(Refusal {
-                why: "its registers have no end".to_owned(),
-                help: String::new(),
-            });
+            return Err(Refusal::new("its registers have no end", ""));
         };
         let other = tree.entries.iter().find(|other| {
             other.path != entry.path
+                && !is_above(other)
                 && other.registers.iter().any(|&(start, len)| {
                     len > 0
                         && page(start) <= page(last)
@@ -194,10 +260,10 @@ fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
                 })
         });
         if let Some(other) = other {
-            return Err(Refusal {
-                why: format!("it shares a page with {}", other.path),
-                help: "the VM would get both: memory is protected in pages of 4 KiB".to_owned(),
-            });
+            return Err(Refusal::new(
+                format!("it shares a page with {}", other.path),
+                "the VM would get both: memory is protected in pages of 4 KiB",
+            ));
         }
     }
     Ok(())
@@ -211,11 +277,7 @@ fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassthroughIrq>, Refusal
     let gic = |parent: &Entry| parent.is("arm,gic-v3") || is_gicv2(parent);
     let all = tree.interrupts(entry).unwrap_or_default();
     if all.is_empty() || !all.iter().all(|(parent, _)| gic(parent)) {
-        let why = "its interrupts do not go to the GIC".to_owned();
-        return Err(Refusal {
-            why,
-            help: String::new(),
-        });
+        return Err(Refusal::new("its interrupts do not go to the GIC", ""));
     }
     all.iter()
         .map(|(_, irq)| {
@@ -227,10 +289,7 @@ fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassthroughIrq>, Refusal
                     edge: flags & 3 != 0,
                     flags,
                 })
-                .ok_or_else(|| Refusal {
-                    why: "it has an interrupt that is no SPI".to_owned(),
-                    help: String::new(),
-                })
+                .ok_or_else(|| Refusal::new("it has an interrupt that is no SPI", ""))
         })
         .collect()
 }
@@ -246,9 +305,11 @@ fn clocks(tree: &Tree, entry: &Entry) -> Result<Vec<u32>, Refusal> {
             tree.by_phandle(*phandle)
                 .filter(|clock| clock.is("fixed-clock"))
                 .and_then(|clock| clock.cell("clock-frequency"))
-                .ok_or_else(|| Refusal {
-                    why: "it needs a clock that others may stop or change".to_owned(),
-                    help: "only devices with fixed clocks can be passed through".to_owned(),
+                .ok_or_else(|| {
+                    Refusal::new(
+                        "it needs a clock that others may stop or change",
+                        "only devices with fixed clocks can be passed through",
+                    )
                 })
         })
         .collect()

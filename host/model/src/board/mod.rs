@@ -1,5 +1,6 @@
 //! The board: what its device tree says about memory, CPUs, interrupt controller, console and devices.
 
+mod declared;
 mod device;
 mod emulated;
 mod facts;
@@ -15,10 +16,11 @@ use std::path::Path;
 use bulkhead_abi::plan::Memory;
 use zerocopy::FromZeros;
 
-use self::named::Resolved;
+use self::named::{Resolved, Stated};
 use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System, nearest};
 
-pub use device::{PassthroughDevice, PassthroughIrq, pass};
+pub use declared::Lack;
+pub use device::{PassthroughDevice, PassthroughIrq, Refusal, pass};
 pub use emulated::{Card, Emulated, EmulatedTree};
 pub use firmware::{Firmware, FirmwareTold, Sign};
 pub use named::{Kind, Named, all, find, is_name};
@@ -120,25 +122,30 @@ pub fn load(
         BoardSource::Named(name) => match named::resolve(name, &system.folder, spec, findings)? {
             Resolved::Emulated(emulated) => {
                 let dtb = emulated_tree(&emulated)?;
-                (name, Some(emulated), (dtb, None))
+                (name, Some(emulated), (dtb, Stated::default()))
             }
-            Resolved::Tree(dtb, firmware) => {
+            Resolved::Tree(dtb, stated) => {
                 refuse_parameters(spec, findings);
-                (name, None, (dtb, firmware))
+                (name, None, (dtb, stated))
             }
         },
         BoardSource::Tree(path) => {
             refuse_parameters(spec, findings);
             let dtb = read_tree(system, path, findings)?;
-            (path, None, (dtb, None))
+            (path, None, (dtb, Stated::default()))
         }
     };
     let mut lacking = false;
+    // The description comes first.
+    let memory = match spec.ram.is_empty() {
+        true => stated.memory,
+        false => spec.ram_ranges(),
+    };
     let facts = open(dtb)
         .map_err(|why| format!("it is {why}"))
         .and_then(|dtb| {
             lacking = lacks_memory(&dtb);
-            Ok((facts_with(&dtb, &spec.ram_ranges())?, dtb))
+            Ok((facts_with(&dtb, &memory)?, dtb))
         });
     if let Some(ram) = spec.ram.first().filter(|_| !lacking && facts.is_ok()) {
         findings.push(
@@ -152,7 +159,7 @@ pub fn load(
             name: source.value.clone(),
             firmware: match &emulated {
                 Some(emulated) => emulated.firmware,
-                None => firmware_of(spec, stated, &facts.firmware, findings),
+                None => firmware_of(spec, stated.firmware, &facts.firmware, findings),
             },
             emulated,
             memory: facts.memory,
@@ -162,7 +169,7 @@ pub fn load(
             console: facts.console,
             dtb,
         }),
-        Err(_) if lacking && spec.ram.is_empty() => {
+        Err(_) if lacking && spec.ram.is_empty() && memory.is_empty() => {
             findings.push(
                 Finding::new(
                     Code::BoardMemory,
@@ -174,7 +181,7 @@ pub fn load(
             Err(PlanError::Description)
         }
         // None of the ranges is one, which was reported where they stand.
-        Err(_) if lacking && spec.ram_ranges().is_empty() => Err(PlanError::Description),
+        Err(_) if lacking && memory.is_empty() => Err(PlanError::Description),
         Err(why) => {
             findings.push(
                 Finding::new(

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use bulkhead_abi::plan::Memory;
 use serde::Deserialize;
 
 use super::emulated::{self, Emulated, EmulatedTree};
@@ -12,7 +13,7 @@ use super::firmware::Firmware;
 use super::open::MOST_BYTES;
 use super::plan_error::PlanError;
 use crate::checkout;
-use crate::describe::{BoardSpec, Code, Finding, Placed, nearest};
+use crate::describe::{BoardSpec, Code, Finding, Placed, memory_ranges, nearest};
 use crate::failure::Failure;
 
 /// Kind of board that a `board.toml` describes.
@@ -39,14 +40,33 @@ pub struct Named {
 struct Imported {
     dtb: PathBuf,
     firmware: Option<Firmware>,
+    /// Memory, where the tree leaves that to the firmware.
+    memory_ranges: Option<Ranges>,
+}
+
+/// One range of memory or several, as they stand in a file.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Ranges {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// What the `board.toml` of an imported board says besides its tree.
+#[derive(Default)]
+pub struct Stated {
+    /// Its firmware.
+    pub firmware: Option<Firmware>,
+    /// Its memory, if its tree does not tell of any.
+    pub memory: Vec<Memory>,
 }
 
 /// A board that was found.
 pub(super) enum Resolved {
     /// QEMU has it.
     Emulated(Emulated),
-    /// Its device tree, as it is in the file, and what its `board.toml` says of its firmware.
-    Tree(Vec<u8>, Option<Firmware>),
+    /// Its device tree, as it is in the file, and what its `board.toml` says besides.
+    Tree(Vec<u8>, Stated),
 }
 
 impl Named {
@@ -98,6 +118,20 @@ impl Named {
             Some(file) => Ok(file.firmware),
             None => Ok(Some(self.defaults()?.firmware)),
         }
+    }
+
+    /// What its `board.toml` says of its memory, if a description says nothing; only that of an imported board can.
+    ///
+    /// # Errors
+    /// Its `board.toml` cannot be understood.
+    pub fn memory(&self) -> Result<Vec<Memory>, Failure> {
+        let stated = self.imported()?.and_then(|file| file.memory_ranges);
+        let texts = match stated {
+            None => return Ok(Vec::new()),
+            Some(Ranges::One(text)) => vec![text],
+            Some(Ranges::Several(texts)) => texts,
+        };
+        memory_ranges(&texts).map_err(|why| self.broken(&why))
     }
 
     /// Version of its GIC, if a description says nothing.
@@ -237,7 +271,11 @@ pub(super) fn resolve(
         return Err(PlanError::Description);
     };
     if let Some(dtb) = board.dtb()? {
-        return Ok(Resolved::Tree(read(&dtb)?, board.firmware()?));
+        let stated = Stated {
+            firmware: board.firmware()?,
+            memory: board.memory()?,
+        };
+        return Ok(Resolved::Tree(read(&dtb)?, stated));
     }
     let text = board.text()?;
     emulated::resolve(&text, |why| board.broken(&why), spec, findings).map(Resolved::Emulated)
@@ -308,6 +346,13 @@ TOML parse error at line 2, column 12
 there is no firmware `tfa`; it is one of none, el3, tf-a, tf-a-no-sdei";
         assert_eq!(failure.why.trim_end(), wanted);
         assert!(failure.advice.contains("boards.md"), "{failure}");
+        let ranges = "memory_ranges = \"1GiB at 0x40000000\"\n";
+        fs::write(&file, format!("dtb = \"board.dtb\"\n{ranges}")).expect("file");
+        let memory = board.memory().expect("sound");
+        assert_eq!((memory[0].base, memory[0].size), (0x4000_0000, 1 << 30));
+        fs::write(&file, "dtb = \"board.dtb\"\nmemory_ranges = [\"1GiB\"]\n").expect("file");
+        let failure = board.memory().expect_err("no range");
+        assert!(failure.why.contains("`1GiB` is no range"), "{failure}");
         fs::write(&file, "dtb = \"board.dtb\"\n").expect("file");
         let failure = board
             .bytes(&|_| unreachable!("it is not emulated"))

@@ -91,19 +91,33 @@ fn range(text: &str) -> Result<Memory, String> {
         .ok_or_else(|| "its end is beyond all addresses".to_owned())
 }
 
+/// Reads a range that begins at `end` at the earliest, and moves that behind it.
+fn next_range(text: &str, end: &mut u64) -> Result<Memory, String> {
+    let range = range(text)?;
+    if range.base < *end {
+        return Err("the one before does not end below it".to_owned());
+    }
+    *end = range.base.saturating_add(range.size);
+    Ok(range)
+}
+
+/// Reads ranges of memory as `memory_ranges` has them.
+///
+/// # Errors
+/// Which is none, or lies below the one before, and why.
+pub fn memory_ranges(texts: &[String]) -> Result<Vec<Memory>, String> {
+    let mut end = 0;
+    let each = texts.iter().map(|text| {
+        next_range(text, &mut end).map_err(|why| format!("`{text}` is no range of memory: {why}"))
+    });
+    each.collect()
+}
+
 /// Reports ranges that are none, or that do not ascend.
 fn check_ram(ram: &[Placed<String>], reader: &mut Reader) {
     let mut end = 0;
     for text in ram {
-        let why = match range(&text.value) {
-            Ok(range) if range.base < end => Err("the one before does not end below it".to_owned()),
-            Ok(range) => {
-                end = range.base.saturating_add(range.size);
-                Ok(())
-            }
-            Err(why) => Err(why),
-        };
-        if let Err(why) = why {
+        if let Err(why) = next_range(&text.value, &mut end) {
             reader.report(
                 Finding::new(
                     Code::BoardMemory,

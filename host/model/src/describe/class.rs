@@ -39,6 +39,13 @@ pub(super) const BOARD_RESET: Deviation = Deviation {
     got: "a watchdog of the board: unserved, it resets all VMs",
 };
 
+/// Less than every class asks for: that a device of the VM moves no memory by itself is only said.
+pub(super) const NO_DMA: Deviation = Deviation {
+    stated: "dma = \"none\"",
+    asked: "no VM can reach the memory of another one",
+    got: "devices that reach it, unless the description is right that they do no DMA",
+};
+
 /// A thing that a class asks for and that a VM can do without.
 struct Lack {
     class: Class,

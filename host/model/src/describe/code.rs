@@ -61,7 +61,9 @@ pub enum Code {
     CrashLimit,
     CrashUnknownVm,
     DeviceAlign,
+    DeviceDma,
     DeviceGic,
+    DeviceIncomplete,
     DeviceIntid,
     DeviceIntidTaken,
     DeviceRefused,
@@ -173,7 +175,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 143] = [
+    pub const ALL: [Self; 145] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -209,7 +211,9 @@ impl Code {
         Self::CrashLimit,
         Self::CrashUnknownVm,
         Self::DeviceAlign,
+        Self::DeviceDma,
         Self::DeviceGic,
+        Self::DeviceIncomplete,
         Self::DeviceIntid,
         Self::DeviceIntidTaken,
         Self::DeviceRefused,
@@ -357,7 +361,9 @@ impl Code {
             Self::CrashLimit => "bulkhead::crash::limit",
             Self::CrashUnknownVm => "bulkhead::crash::unknown-vm",
             Self::DeviceAlign => "bulkhead::device::align",
+            Self::DeviceDma => "bulkhead::device::dma",
             Self::DeviceGic => "bulkhead::device::gic",
+            Self::DeviceIncomplete => "bulkhead::device::incomplete",
             Self::DeviceIntid => "bulkhead::device::intid",
             Self::DeviceIntidTaken => "bulkhead::device::intid-taken",
             Self::DeviceRefused => "bulkhead::device::refused",

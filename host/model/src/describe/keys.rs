@@ -39,6 +39,8 @@ pub enum Kind {
     Numbers,
     /// A list of strings.
     Texts,
+    /// A list of strings and of tables, which may be mixed.
+    TextsAndTables(&'static Table),
     /// A string or a list of strings.
     TextOrTexts,
     /// A string with a number and a unit.
@@ -210,7 +212,7 @@ pub const VM: &Table = &Table {
         plain("gic", Kind::Table(GIC), "Where the interrupt controller is."),
         plain("crash", Kind::Or(&Kind::Words(CRASH_WORDS), CRASH), "What happens when the VM crashes. halt: it stays stopped. A table: it starts again so often at most, or another VM is told. Default: halt."),
         plain("reset", Kind::Or(&words(&["unlimited"]), RESET), "How often at most the VM starts again because its guest asks for a reset: a table, or unlimited. Default: 10 in 60s."),
-        key("devices", Kind::Texts, "[\"/pl061@9030000\"]", "Devices of the board that the VM gets: paths in its device tree; `board show` lists those that can be given."),
+        key("devices", Kind::TextsAndTables(DEVICE), "[\"/pl061@9030000\"]", "Devices of the board that the VM gets: paths in its device tree, or tables that say more; `board show` lists those that can be given."),
         plain("disks", Kind::Tables(DISK), DISK.about),
         plain("networks", Kind::Tables(PORT), PORT.about),
         plain("poll", Kind::Quantity(&DURATION), "Its disks and networks are polled: EL2 looks at them once in this time, 50us to 1s, and they never interrupt; the guest's driver looks, too, without an exit. Default: 1ms for hard-realtime and for GPPT VMs; else none, the driver tells EL2 and is interrupted."),
@@ -357,6 +359,19 @@ pub const CHANNEL: &Table = &Table {
     rules: &[Rule::Has(&["ends"])],
 };
 
+/// An entry of `devices`.
+#[rustfmt::skip]
+pub const DEVICE: &Table = &Table {
+    name: "device",
+    heading: "`devices`",
+    about: "An entry of the list of devices of the board that a VM gets, as a table; a path alone is the same as a table that says no more.",
+    keys: &[
+        key("path", Kind::Text, "\"/axi/i2c@ff020000\"", "Its path in the board's device tree."),
+        plain("dma", words(&["none"]), "A deviation, less than any class asks for: whoever describes the system says that the device never moves memory by itself, and nobody checks it. A device that does reaches the memory of every VM. Only of devices of which Bulkhead does not know it, and whose nodes do not say otherwise."),
+    ],
+    rules: &[Rule::Has(&["path"])],
+};
+
 /// An entry of `disks`.
 #[rustfmt::skip]
 pub const DISK: &Table = &Table {
@@ -429,9 +444,9 @@ pub const CONSOLE: &Table = &Table {
 };
 
 /// All tables but the whole file, in the order of the book.
-pub const TABLES: [&Table; 15] = [
-    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, DISK, PORT, SHARED, DOORBELL, CHANNEL, NETWORK,
-    SERVICE, CONSOLE,
+pub const TABLES: [&Table; 16] = [
+    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, DEVICE, DISK, PORT, SHARED, DOORBELL, CHANNEL,
+    NETWORK, SERVICE, CONSOLE,
 ];
 
 /// A key that holds a string.
@@ -446,9 +461,6 @@ pub struct Number(pub &'static Key);
 /// A key that holds a list of numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers(pub &'static Key);
-/// A key that holds a list of strings.
-#[derive(Clone, Copy, Debug)]
-pub struct Texts(pub &'static Key);
 /// A key that holds a string or a list of strings.
 #[derive(Clone, Copy, Debug)]
 pub struct TextOrTexts(pub &'static Key);
@@ -505,13 +517,6 @@ impl Table {
         let key = self.key(name);
         assert!(matches!(key.kind, Kind::Numbers), "{}", OTHER);
         Numbers(key)
-    }
-
-    /// A key that holds a list of strings.
-    pub const fn texts(&'static self, name: &str) -> Texts {
-        let key = self.key(name);
-        assert!(matches!(key.kind, Kind::Texts), "{}", OTHER);
-        Texts(key)
     }
 
     /// A key that holds a string or a list of strings.

@@ -7,9 +7,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::code::Code;
 use super::finding::{Finding, Span};
 use super::foreign::foreign;
-use super::keys::{
-    Flag, Key, Number, Numbers, Quantity, TABLES, Table, Text, TextOrTexts, Texts, Word,
-};
+use super::keys::{Flag, Key, Number, Numbers, Quantity, TABLES, Table, Text, TextOrTexts, Word};
 use super::suggest::nearest;
 
 /// Reports a name of shared memory or of a doorbell that a device tree cannot carry.
@@ -61,6 +59,14 @@ impl<T> Placed<T> {
             span: self.span,
         }
     }
+}
+
+/// An entry of a list that has both.
+pub enum TextOrTable<'a, 'i> {
+    /// A string.
+    Text(String),
+    /// A table.
+    Table(&'a DeTable<'i>),
 }
 
 /// A table being read. Dropping it without [`Reader::finish`] would lose unknown keys.
@@ -231,6 +237,37 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
             .collect()
     }
 
+    /// The strings and tables in the list of a key, with their places. What is no list, or something else in it, is reported.
+    pub fn texts_and_tables(&mut self, key: &Key) -> Vec<(TextOrTable<'a, 'i>, Span)> {
+        let Some(value) = self.value(key) else {
+            return Vec::new();
+        };
+        let Some(list) = value.get_ref().as_array() else {
+            self.wrong_type(key, value, TEXTS);
+            return Vec::new();
+        };
+        let read = |value: &'a DeValue<'i>| match value.as_table() {
+            Some(table) => Some(TextOrTable::Table(table)),
+            None => text(value).map(TextOrTable::Text),
+        };
+        let mut all = Vec::new();
+        for item in list.iter() {
+            match read(item.get_ref()) {
+                Some(read) => all.push((read, item.span())),
+                None => {
+                    let (name, found) = (key.name, item.get_ref().type_str());
+                    let what = format!("an entry of `{name}` is a string or a table");
+                    self.findings.push(
+                        Finding::new(Code::ValueType, what)
+                            .at(item.span(), format!("this is {} {found}", article(found)))
+                            .help(format!("such as {name} = {}", key.example())),
+                    );
+                }
+            }
+        }
+        all
+    }
+
     /// The value of a key as what the key holds. That there is none is not reported, that it is
     /// something else is.
     pub fn read<T: Typed>(&mut self, key: T) -> Option<T::Value> {
@@ -325,14 +362,6 @@ impl Typed for Numbers {
 
     fn read(self, reader: &mut Reader) -> Option<Self::Value> {
         reader.list(self.0, NUMBERS, number)
-    }
-}
-
-impl Typed for Texts {
-    type Value = Placed<Vec<Placed<String>>>;
-
-    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
-        reader.list(self.0, TEXTS, text)
     }
 }
 

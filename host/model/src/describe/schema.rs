@@ -100,6 +100,9 @@ fn kind(of: &Kind) -> Value {
         }
         Kind::Numbers => json!({ "type": "array", "items": kind(&Kind::Number(0, u32::MAX)) }),
         Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::TextsAndTables(of) => {
+            json!({ "type": "array", "items": { "anyOf": [kind(&Kind::Text), table(of)] } })
+        }
         Kind::TextOrTexts => json!({ "anyOf": [kind(&Kind::Text), kind(&Kind::Texts)] }),
         Kind::Quantity(notation) => quantity(notation),
         Kind::Words(words) => json!({ "enum": words.sound }),

@@ -12,6 +12,7 @@ use super::finding::{Finding, Span};
 use super::keys::{MEMORY, VM};
 use super::manages::{self, ManagesSpec};
 use super::network::{self, PortSpec};
+use super::passed::{self, PassedSpec};
 use super::policy::{self, CrashSpec, Limit};
 use super::reader::{Placed, Reader, rename};
 use super::size::{Duration, Size};
@@ -112,8 +113,8 @@ pub struct VmSpec {
     pub ports: Vec<PortSpec>,
     /// How often these are looked at, in nanoseconds, if the description says so.
     pub stated_poll: Option<Placed<u64>>,
-    /// Device-tree paths of passed-through devices.
-    pub devices: Vec<Placed<String>>,
+    /// Devices of the board that it asks for.
+    pub devices: Vec<PassedSpec>,
     /// Place at which the description accepts that one of these can reset the board.
     pub board_reset: Option<Span>,
     /// Whether its seeds are fixed.
@@ -189,9 +190,9 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         .unwrap_or_default();
     let rtc = emulated::rtc(&mut reader);
     let watchdog = emulated::watchdog(&mut reader);
-    let devices = reader
-        .read(const { VM.texts("devices") })
-        .map_or_else(Vec::new, |list| list.value);
+    let devices = passed::read(&mut reader);
+    let declared = devices.iter().any(|device| device.no_dma.is_some());
+    deviations.extend(declared.then_some(class::NO_DMA));
     let disks = disk::disks(&mut reader);
     let ports = network::ports(&mut reader);
     let stated_poll = poll(&mut reader, disks.is_empty() && ports.is_empty());

@@ -22,6 +22,8 @@ pub struct Device {
     pub behind_iommu: bool,
     /// Whether a VM can have it.
     pub passes: bool,
+    /// Whether a VM could have it if the description declared that it does no DMA (`dma = "none"`).
+    pub passes_declared: bool,
     /// Why not; empty if it can.
     pub why: String,
     /// Remedy; empty if there is none.
@@ -52,21 +54,24 @@ pub(super) fn read(tree: &Tree, console: &str) -> Vec<Device> {
     let nodes = tree.entries.iter().filter(|entry| is_device(entry));
     nodes
         .map(|entry| {
-            let (passes, why, help, intids) = match pass_entry(tree, entry, console) {
-                Ok(passed) => {
-                    let intids = passed.irqs.iter().map(|irq| irq.intid).collect();
-                    (true, String::new(), String::new(), intids)
-                }
-                Err(refusal) => (false, refusal.why, refusal.help, Vec::new()),
+            let (known, refusal) = match pass_entry(tree, entry, console, false) {
+                Ok(passed) => (Some(passed), None),
+                Err(refusal) => (None, Some(refusal)),
             };
+            let passes = known.is_some();
+            let declared = || pass_entry(tree, entry, console, true).ok();
+            let passed = known.or_else(declared);
+            let irqs = passed.iter().flat_map(|passed| &passed.irqs);
+            let (why, help) = refusal.map_or_else(Default::default, |no| (no.why, no.help));
             Device {
                 path: entry.path.clone(),
                 compatible: entry.compatible(),
                 registers: entry.registers.iter().map(Range::of).collect(),
-                intids,
+                intids: irqs.map(|irq| irq.intid).collect(),
                 enabled: entry.is_enabled(),
                 behind_iommu: entry.bytes("iommus").is_some(),
                 passes,
+                passes_declared: !passes && passed.is_some(),
                 why,
                 help,
             }

@@ -8,6 +8,7 @@ mod obstacles;
 mod parts;
 mod text;
 
+use bulkhead_abi::plan::Memory;
 use dtoolkit::fdt::Fdt;
 
 use crate::board::{self, FirmwareTold, Tree};
@@ -23,6 +24,14 @@ impl Survey {
     /// # Errors
     /// Why it is no tree of a board, in words that go on after "it is".
     pub fn read(bytes: Vec<u8>) -> Result<Self, String> {
+        Self::read_with(bytes, &[])
+    }
+
+    /// The same; the memory is `stated` if the tree tells of none.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_with(bytes: Vec<u8>, stated: &[Memory]) -> Result<Self, String> {
         let bytes = board::open(bytes)?;
         let fdt = Fdt::new(&bytes).map_err(|why| why.to_string())?;
         let tree = Tree::new(fdt);
@@ -51,7 +60,11 @@ impl Survey {
             uarts,
             obstacles: Vec::new(),
         };
-        survey.obstacles = obstacles::find(&survey, &tree, &bytes);
+        if survey.memory.iter().all(|range| range.size == 0) && !stated.is_empty() {
+            let ranges = stated.iter().map(|range| (range.base, range.size));
+            survey.memory = ranges.map(|range| Range::of(&range)).collect();
+        }
+        survey.obstacles = obstacles::find(&survey, &tree, (&bytes, stated));
         Ok(survey)
     }
 

@@ -3,7 +3,7 @@
 use super::cpus::Cpu;
 use super::facts::{Obstacle, Survey};
 use super::parts::{Gic, Timers};
-use bulkhead_abi::plan::MAX_PCPUS;
+use bulkhead_abi::plan::{MAX_PCPUS, Memory};
 use bulkhead_core::boot_tree::KEPT as MOST_RANGES;
 
 use crate::board::{self, Tree, redistributors};
@@ -12,7 +12,11 @@ use crate::board::{self, Tree, redistributors};
 const AS_LEFT: &str = "import the tree that the firmware hands over: on a Linux that it has started, /sys/firmware/fdt";
 
 /// Finds all of them.
-pub(super) fn find(survey: &Survey, tree: &Tree, bytes: &[u8]) -> Vec<Obstacle> {
+pub(super) fn find(
+    survey: &Survey,
+    tree: &Tree,
+    (bytes, stated): (&[u8], &[Memory]),
+) -> Vec<Obstacle> {
     let mut all = Vec::new();
     cpus(&survey.cpus.cpus, &mut all);
     firmware(survey, &mut all);
@@ -22,7 +26,10 @@ pub(super) fn find(survey: &Survey, tree: &Tree, bytes: &[u8]) -> Vec<Obstacle> 
     console(survey, tree, &mut all);
     memory(survey, &mut all);
     // An error of the planner that is not among the obstacles yet.
-    if let Some(why) = board::facts(bytes).err().filter(|_| all.is_empty()) {
+    if let Some(why) = board::facts_with(bytes, stated)
+        .err()
+        .filter(|_| all.is_empty())
+    {
         all.push(Obstacle {
             part: "board",
             what: why,

@@ -292,10 +292,9 @@ fn write_uart(uart: &Uart, out: &mut String) -> std::fmt::Result {
     )
 }
 
-fn write_devices(devices: &[Device], whole: bool, out: &mut String) -> std::fmt::Result {
-    let passes: Vec<&Device> = devices.iter().filter(|device| device.passes).collect();
-    writeln!(out, "\nDevices that a VM can have: {}", passes.len())?;
-    for device in passes {
+/// Devices that a VM can have.
+fn write_passing(devices: &[&Device], out: &mut String) -> std::fmt::Result {
+    for device in devices {
         let kind = device.compatible.first().map_or("", String::as_str);
         let base = device.registers.first().map_or(0, |one| one.base);
         let intids: Vec<String> = device.intids.iter().map(ToString::to_string).collect();
@@ -306,7 +305,25 @@ fn write_devices(devices: &[Device], whole: bool, out: &mut String) -> std::fmt:
         };
         writeln!(out, "  {}  {kind} at {base:#x}{intids}", device.path)?;
     }
-    let refused: Vec<&Device> = devices.iter().filter(|device| !device.passes).collect();
+    Ok(())
+}
+
+fn write_devices(devices: &[Device], whole: bool, out: &mut String) -> std::fmt::Result {
+    let passes: Vec<&Device> = devices.iter().filter(|device| device.passes).collect();
+    writeln!(out, "\nDevices that a VM can have: {}", passes.len())?;
+    write_passing(&passes, out)?;
+    let declared = devices.iter().filter(|device| device.passes_declared);
+    let declared: Vec<&Device> = declared.collect();
+    if !declared.is_empty() {
+        writeln!(
+            out,
+            "\nDevices that a VM can have if the description says that they do no DMA (dma = \"none\"): {}",
+            declared.len()
+        )?;
+        write_passing(&declared, out)?;
+    }
+    let refused = |device: &&Device| !device.passes && !device.passes_declared;
+    let refused: Vec<&Device> = devices.iter().filter(refused).collect();
     let hint = if whole {
         ""
     } else {

@@ -23,7 +23,7 @@ const ECHOES: [&str; 8] = [
     "vcpus",
 ];
 /// Lists, and the keys by which their entries are known.
-const LISTS: [(&str, &[&str]); 13] = [
+const LISTS: [(&str, &[&str]); 15] = [
     ("memory", &["pa"]),
     ("vms", &["name"]),
     ("cpus", &["cpu"]),
@@ -36,6 +36,8 @@ const LISTS: [(&str, &[&str]); 13] = [
     ("channels", &["name"]),
     ("ends", &["vm"]),
     ("quiets", &["device", "pa"]),
+    ("declared", &["device"]),
+    ("lacks", &["property", "path"]),
     ("virtio", &["kind", "name"]),
 ];
 

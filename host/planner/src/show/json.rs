@@ -8,6 +8,7 @@ use serde_json::{Value, json as value};
 
 use bulkhead_model::describe::{CrashSpec, Deviation, class_name};
 
+use super::declared::{self, Declared};
 use super::document::{Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::virtio::{self, Service};
 use super::{access, el2_bytes, memory_map, profile_name, profile_why};
@@ -359,6 +360,8 @@ struct Vm<'a> {
     payloads: Vec<Payload>,
     interrupts: Vec<Interrupt<'a>>,
     quiets: Vec<Quiet<'a>>,
+    /// Devices that do no DMA by the description's word alone.
+    declared: Vec<Declared<'a>>,
     virtio: Vec<virtio::Device<'a>>,
     autostart: bool,
     locked: bool,
@@ -456,6 +459,7 @@ impl<'a> Vm<'a> {
             payloads: payloads(vm),
             interrupts: interrupts(vm),
             quiets: quiets(vm),
+            declared: declared::of(vm),
             virtio: virtio::devices(planned, index),
             autostart: vm.autostart,
             locked: vm.locked,

@@ -8,10 +8,10 @@ use bulkhead_core::sched::bound::Costs;
 
 use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
 
-use super::virtio;
 use super::{
     access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset, vcpu_name,
 };
+use super::{declared, virtio};
 use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, percent, usage};
 
 /// The plan as text.
@@ -119,6 +119,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
                 )?;
             }
         }
+        declared::write(vm, out)?;
         write_services(vm, out)?;
         write_channels(planned, index, out)?;
         write_doorbells(planned, index, out)?;

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use clap::builder::PossibleValuesParser;
 
 use bulkhead_model::board::{self, Firmware, FirmwareTold, Kind};
+use bulkhead_model::describe::memory_ranges;
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_runner::temp_files;
 
+use super::memory;
 use super::tree::{bytes, say, survey};
 use crate::question;
 
@@ -24,6 +26,9 @@ pub(super) struct Import {
     /// What runs at EL3; else what the tree tells
     #[arg(long, value_parser = PossibleValuesParser::new(Firmware::ALL.map(Firmware::word)))]
     firmware: Option<String>,
+    /// Memory, where the tree leaves that to the firmware, such as "1GiB at 0x40000000"; may be given several times
+    #[arg(long, value_name = "SIZE at ADDRESS")]
+    memory_ranges: Vec<String>,
     /// Take what most boards have for what the tree does not tell, and ask nothing
     #[arg(short = 'y', long)]
     yes: bool,
@@ -72,7 +77,8 @@ fn import(
         Some(bytes) => bytes,
         None => board::read_file(Path::new(&args.tree))?,
     };
-    let survey = survey(bytes.clone(), &args.tree)?;
+    // That it is a board at all is seen before anybody is asked.
+    let told = survey(bytes.clone(), &[], &args.tree)?.firmware;
     let name = args.name.clone().unwrap_or_else(|| name_of(&args.tree));
     if !board::is_name(&name) {
         return Err(Failure::input(
@@ -83,7 +89,17 @@ fn import(
     }
     let folder = args.to.join(&name);
     is_free(&folder, args, &name)?;
-    let told = &survey.firmware;
+    let told = &told;
+    let lacking = board::open(bytes.clone()).is_ok_and(|tree| board::lacks_memory(&tree));
+    let mut terminal = terminal;
+    let asked = terminal.as_mut();
+    let asked = asked.map(|(input, output)| (&mut **input as _, &mut **output as _));
+    let Some(ranges) = memory::stated(&args.memory_ranges, lacking, asked)? else {
+        eprintln!("{name}: not imported");
+        return Ok(Outcome::Failed);
+    };
+    let stated = memory_ranges(&ranges).unwrap_or_default();
+    let survey = survey(bytes.clone(), &stated, &args.tree)?;
     let said = args.firmware.as_deref().and_then(Firmware::named);
     let (firmware, source) = match (said, told.firmware(), terminal) {
         (Some(said), _, _) => (said, Source::User),
@@ -103,7 +119,7 @@ fn import(
         (None, Some(known), _) => (known, Source::Tree),
         (None, None, None) => (told.assumed(), Source::Nobody),
     };
-    let about = about(&args.tree, told, (firmware, source));
+    let about = about(&args.tree, told, (firmware, source), &ranges);
     write(&folder, args, (&about, &bytes))?;
     let file = folder.join("board.toml");
     say(&survey, Some((firmware, &file)), (false, args.json));
@@ -182,13 +198,25 @@ fn statements(told: &FirmwareTold, (firmware, source): (Firmware, Source)) -> Ve
 }
 
 /// The `board.toml` of a board.
-fn about(tree: &str, told: &FirmwareTold, (firmware, source): (Firmware, Source)) -> String {
+fn about(
+    tree: &str,
+    told: &FirmwareTold,
+    (firmware, source): (Firmware, Source),
+    memory: &[String],
+) -> String {
     // A comment ends with its line, whatever names are in a tree.
     let plain = |text: &str| text.replace(|c: char| c.is_control(), "?");
     let mut text = format!(
         "# Imported by `bulkhead board import {}`.\ndtb = \"board.dtb\"\n",
         plain(tree)
     );
+    if !memory.is_empty() {
+        // Ranges have no letters that would have to be escaped.
+        let _ = writeln!(
+            text,
+            "# The tree leaves the memory to the firmware. Whoever imported it has said:\nmemory_ranges = {memory:?}"
+        );
+    }
     let from = match source {
         Source::Tree => "The device tree tells it:",
         Source::User => "Whoever imported it has said so. What the device tree tells:",
@@ -268,6 +296,7 @@ mod tests {
             tree: "tests/fixtures/virt.dtb".to_owned(),
             name: Some("mine".to_owned()),
             firmware: None,
+            memory_ranges: Vec::new(),
             yes: false,
             to: to.to_owned(),
             force,
@@ -381,6 +410,89 @@ mod tests {
         says(&file, "el3", "Nobody has said it");
     }
 
+    /// Imports a tree without memory; gives the outcome, what was asked, and the `board.toml`.
+    fn with_memory(
+        tree: &str,
+        said: &[&str],
+        answers: Option<&str>,
+    ) -> Result<(Outcome, String, String), Failure> {
+        let top = tempfile::tempdir().expect("folder");
+        let args = Import {
+            tree: format!("tests/fixtures/{tree}"),
+            firmware: Some("none".to_owned()),
+            memory_ranges: said.iter().map(|text| (*text).to_owned()).collect(),
+            ..args(&top.path().join("boards"), false)
+        };
+        let (mut input, mut output) = (Cursor::new(answers.unwrap_or_default()), Vec::new());
+        let terminal: (&mut dyn BufRead, &mut dyn Write) = (&mut input, &mut output);
+        let outcome = import(&args, answers.is_some().then_some(terminal))?;
+        let asked = String::from_utf8_lossy(&output).into_owned();
+        let file = top.path().join("boards/mine/board.toml");
+        let file = fs::read_to_string(file).unwrap_or_default();
+        if outcome == Outcome::Done && tree == "no-memory.dtb" {
+            let board = board::find("mine", top.path()).expect("found");
+            let memory = board.memory().expect("sound");
+            // What the board is said to have the survey has, and a plan is made with.
+            let bytes = board.bytes(&emulated::device_tree).expect("there");
+            let survey = survey(bytes, &memory, "").expect("a board");
+            assert_eq!(survey.obstacles, []);
+            assert_eq!(survey.memory.len(), memory.len());
+            let program = fs::canonicalize("tests/fixtures/raw.bin").expect("fixture");
+            let source = format!(
+                "[board]\nname = \"mine\"\n[vm.one]\nmemory = \"4MiB\"\nimage = {program:?}\nload = \"0x40080000\"\n"
+            );
+            let text = Text {
+                name: top.path().join("one.toml").display().to_string(),
+                source: source.into(),
+            };
+            let Ok(prepared) = prepare_text(text, Effort::WhatIsThere) else {
+                panic!("no plan with {file}");
+            };
+            let planned = prepared.planned.board.memory;
+            let bases = |all: &[bulkhead_abi::plan::Memory]| -> Vec<(u64, u64)> {
+                all.iter().map(|one| (one.base, one.size)).collect()
+            };
+            assert_eq!(bases(&planned), bases(&memory));
+        }
+        Ok((outcome, asked, file))
+    }
+
+    #[test]
+    fn memory_that_a_tree_leaves_to_the_firmware_is_said_or_asked() {
+        let two = ["1GiB at 0x40000000", "2GiB at 0x100000000"];
+        let line = "memory_ranges = [\"1GiB at 0x40000000\", \"2GiB at 0x100000000\"]\n";
+        let (_, asked, file) = with_memory("no-memory.dtb", &two, Some("")).expect("said");
+        assert!(asked.is_empty() && file.contains(line), "{asked}{file}");
+        let answers = "2GB\n1GiB at 0x40000000, 2GiB at 0x100000000\n";
+        let (_, asked, file) = with_memory("no-memory.dtb", &[], Some(answers)).expect("asked");
+        assert!(asked.contains("`2GB` is no range of memory"), "{asked}");
+        assert!(file.contains(line), "{file}");
+        let (outcome, _, file) = with_memory("no-memory.dtb", &[], Some("")).expect("asked");
+        assert_eq!((outcome, file.as_str()), (Outcome::Failed, ""));
+    }
+
+    #[test]
+    fn memory_that_nobody_says_or_that_is_known_is_an_error_with_a_remedy() {
+        let refused = |tree, said: &[&str]| with_memory(tree, said, None).expect_err("refused");
+        let failure = refused("no-memory.dtb", &[]);
+        assert!(failure.advice.contains(memory::EXAMPLE), "{failure}");
+        let failure = refused("no-memory.dtb", &["1GiB"]);
+        assert!(failure.why.contains("`1GiB` is no range"), "{failure}");
+        let low = ["1GiB at 0x80000000", "1GiB at 0x40000000"];
+        assert!(
+            refused("no-memory.dtb", &low)
+                .why
+                .contains("does not end below it")
+        );
+        let failure = refused("virt.dtb", &["1GiB at 0x40000000"]);
+        assert!(failure.what.contains("memory is known"), "{failure}");
+        let (outcome, _, file) = with_memory("virt.dtb", &[], None).expect("sound");
+        assert!(
+            outcome == Outcome::Done && !file.contains("memory_ranges"),
+            "{file}"
+        );
+    }
+
     #[test]
     fn the_end_of_the_input_imports_nothing() {
         let (outcome, asked, file) = imported("spin.dtb", None, Some(""));
@@ -394,7 +506,7 @@ mod tests {
         assert_eq!((outcome, asked.as_str()), (Outcome::Done, ""));
         says(&file, "none", "Whoever imported it");
         let bytes = fs::read("tests/fixtures/firmware.dtb").expect("fixture");
-        let told = survey(bytes, "").expect("a board").firmware;
+        let told = survey(bytes, &[], "").expect("a board").firmware;
         let lines = statements(&told, (Firmware::None, Source::User));
         assert!(
             lines[0].contains("the tree tells otherwise: /firmware/optee"),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use bulkhead_abi::plan::Memory;
 use serde::Serialize;
 use serde_json::json;
 
@@ -21,8 +22,8 @@ struct Shown<'a> {
 }
 
 /// Reads a tree that came from `place`.
-pub(super) fn survey(bytes: Vec<u8>, place: &str) -> Result<Survey, Failure> {
-    Survey::read(bytes).map_err(|why| {
+pub(super) fn survey(bytes: Vec<u8>, memory: &[Memory], place: &str) -> Result<Survey, Failure> {
+    Survey::read_with(bytes, memory).map_err(|why| {
         Failure::input(
             format!("{place} gives no board"),
             format!("it is {why}"),

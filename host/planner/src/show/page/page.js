@@ -214,6 +214,8 @@ function vmCard(vm, index) {
       vm.events !== null && fact("events", `told of crashes of others by INTID ${vm.events}`),
       vm.smc.length > 0 && fact("calls", `firmware may be asked for ${vm.smc.join(", ")}`),
       vm.quiets.length > 0 && fact("restart", `${many(vm.quiets.length, "write")} quiet its devices first`),
+      vm.declared.map((one) => fact("no DMA", one.device, ["by the description's word", one.lacks.length > 0 && `not the VM's, and as firmware left it: ${one.lacks.map((lack) => `${lack.property} (${lack.path})`).join(", ")}`,
+        one.clockless && "no clocks in its node", !one.quieted && "stays as it was left when the VM starts again"].filter(Boolean).join("; "))),
       vm.deterministic && fact("seeds", "fixed: every boot has the same random numbers"),
       fact("costs", `${size(pagesOf(vm) * PAGE)} of EL2's pool`, `${many(vm.s2_pages, "page")} of stage-2 tables, ${pagePool.vm_pages} of shared state, ` +
         `${pagePool.vcpu_pages} for each vCPU; ${vm.spis} SPIs in its vGIC`)),
