@@ -277,3 +277,38 @@ fn payload_span(spec: &VmSpec) -> describe::Span {
         PayloadSpec::Unknown => spec.name.span.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAM: (u64, u64) = (0x4000_0000, 4 << 20);
+
+    fn span(start: u64, size: u64) -> Span {
+        Span::new(start, size).expect("sound")
+    }
+
+    #[test]
+    fn what_comes_later_makes_way() {
+        let taken = [span(0x4008_0000, 0x1_0001), span(0x4009_2000, 8)];
+        let behind = 0x4009_0001;
+        // One page is free before the other thing, two are not.
+        let place = |size| free(RAM, (&taken, behind), PAGE, size);
+        assert_eq!(place(PAGE), 0x4009_1000);
+        assert_eq!(place(PAGE + 1), 0x4009_3000);
+        // A program goes before itself where there is no room behind, a kernel does not.
+        let high = [span(0x4030_0000, 1 << 20)];
+        let behind = 0x4040_0000;
+        assert_eq!(free(RAM, (&high, behind), PAGE, 8), RAM.0);
+        assert_eq!(free(RAM, (&high, behind), BLOCK, 8), behind);
+    }
+
+    #[test]
+    fn trees_are_below_programs_or_at_the_end_and_behind_kernels() {
+        let low = [span(0x4000_1000, 0x1000)];
+        let tree = |align, size| usual_tree(RAM, (&low, 0x4000_2000), align, size);
+        assert_eq!(tree(PAGE, PAGE), RAM.0);
+        assert_eq!(tree(PAGE, PAGE + 1), 0x4040_0000 - 2 * PAGE);
+        assert_eq!(tree(BLOCK, 8), 0x4020_0000);
+    }
+}
