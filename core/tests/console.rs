@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// Returns the text of EL2's line after `write`.
-fn written(write: impl FnOnce(&mut TextLine<256>)) -> String {
+fn written(write: impl FnOnce(&mut TextLine)) -> String {
     let mut line = TextLine::new();
     write(&mut line);
     assert!(line.as_bytes().len() < 256, "the line is cut");

@@ -68,7 +68,7 @@ fn events() -> impl Strategy<Value = Event> {
 
 /// Content of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Said {
+enum TextLine {
     /// Reason of the VM's end, and its consequence.
     Reason(Option<usize>, Settled),
     /// Statistics of this vCPU.
@@ -86,7 +86,7 @@ struct Thread {
     prepares: bool,
     /// Reason of the VM's end: a crash of this vCPU, or something else.
     reason: Option<bool>,
-    report: Option<(Said, bool)>,
+    report: Option<(TextLine, bool)>,
     reported: u32,
 }
 
@@ -95,7 +95,7 @@ struct Machine {
     row: Row,
     threads: [Thread; VCPUS],
     now: u64,
-    said: Vec<Said>,
+    said: Vec<TextLine>,
     /// VMs that run: as `vm::start` and `vm::one_less` count them.
     running: i32,
     /// The last order that the VM took and that asks for an end, since it was last started or settled.
@@ -196,14 +196,14 @@ impl Machine {
             return true;
         }
         if let Some((report, brief)) = thread.report {
-            let leads = matches!(report, Said::Reason(..));
+            let leads = matches!(report, TextLine::Reason(..));
             if !self.life.may_print(leads) {
                 return false;
             }
             self.said.push(report);
             self.threads[vcpu].report = None;
             if self.life.printed(leads, brief) == Printed::Down {
-                self.said.push(Said::Down);
+                self.said.push(TextLine::Down);
                 self.running -= 1;
             }
             return true;
@@ -217,8 +217,8 @@ impl Machine {
                 let settled = self.life.settled();
                 let reason = self.threads[vcpu].reason.take();
                 let report = match reason {
-                    Some(crash) => Said::Reason(crash.then_some(vcpu), settled),
-                    None => Said::Statistics(vcpu),
+                    Some(crash) => TextLine::Reason(crash.then_some(vcpu), settled),
+                    None => TextLine::Statistics(vcpu),
                 };
                 if !settled.is_restart() {
                     self.threads[vcpu].reported = self.life.number();
@@ -233,7 +233,7 @@ impl Machine {
                 self.life.begin(VCPUS);
                 self.threads[vcpu].prepares = true;
                 self.crashed = None;
-                self.said.push(Said::Begins);
+                self.said.push(TextLine::Begins);
             }
             Work::Enter(start) => {
                 assert_eq!(start, START);
@@ -289,8 +289,8 @@ impl Machine {
     /// Each life begins, ends for one reason, and is reported once: shortly if another follows, else by everybody.
     fn check_log(&self) {
         let mut lines = self.said.iter().peekable();
-        while lines.next_if_eq(&&Said::Begins).is_some() {
-            let Some(Said::Reason(crashed, settled)) = lines.next() else {
+        while lines.next_if_eq(&&TextLine::Begins).is_some() {
+            let Some(TextLine::Reason(crashed, settled)) = lines.next() else {
                 break;
             };
             if settled.end == End::Crash {
@@ -301,10 +301,10 @@ impl Machine {
             }
             let told: Vec<_> = lines
                 .by_ref()
-                .take_while(|line| **line != Said::Down)
+                .take_while(|line| **line != TextLine::Down)
                 .collect();
             let mut vcpus: Vec<_> = (0..VCPUS)
-                .filter(|vcpu| told.contains(&&Said::Statistics(*vcpu)))
+                .filter(|vcpu| told.contains(&&TextLine::Statistics(*vcpu)))
                 .collect();
             vcpus.extend(*crashed);
             vcpus.dedup();
@@ -356,7 +356,7 @@ fn up(row: Row) -> Machine {
 fn reasons(machine: &Machine) -> Vec<(End, Follows, u16)> {
     let said = machine.said.iter();
     said.filter_map(|said| match said {
-        Said::Reason(_, settled) => Some((settled.end, settled.follows, settled.count)),
+        TextLine::Reason(_, settled) => Some((settled.end, settled.follows, settled.count)),
         _ => None,
     })
     .collect()

@@ -3,7 +3,7 @@
 //! interrupts. Each step is short.
 
 use bulkhead_abi::console::{ALL_STOPPED_LINE, ServiceTime};
-use bulkhead_core::console::report::ReportLine;
+use bulkhead_core::console::text::TextLine;
 use bulkhead_core::cpu::life::Work;
 use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::sync::ReportTurn;
@@ -24,7 +24,7 @@ const LAST_WORDS: u32 = 5;
 /// The thread of a vCPU that is off. Whoever changes state that this thread looks at sends it a
 /// message afterwards, which wakes it.
 pub fn idle(vcpu: &mut Vcpu) -> ! {
-    let mut unsaid: Option<ReportLine> = None;
+    let mut unsaid: Option<TextLine> = None;
     loop {
         let talking = say(vcpu, &mut unsaid);
         let worked = vcpu.report.is_none() && offline_work(vcpu);
@@ -126,7 +126,7 @@ fn handle(vcpu: &mut Vcpu, taken: Taken) -> bool {
 /// Prints the next line of the report, if the stream has room for it. Returns `false` if there is
 /// nothing to print or no room. In the latter case the drainer sends a message when there is room
 /// again.
-fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
+fn say(vcpu: &mut Vcpu, unsaid: &mut Option<TextLine>) -> bool {
     let (Some(report), Some(vm)) = (&mut vcpu.report, vcpu.vm.map(vm::vm)) else {
         return false;
     };

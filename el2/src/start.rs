@@ -27,9 +27,6 @@ use crate::plan::{plan, service_thread};
 use crate::profile::{IO, LEVEL, MANAGED, PROFILE};
 use crate::{console, control, gppt, prepare, random, timed, virtio, vm};
 
-/// A line that start-up prints.
-type Said = TextLine<192>;
-
 /// Runs start-up on the boot pCPU: proves the plan, builds the memory maps, starts the other pCPUs,
 /// and becomes a pCPU like them.
 #[inline(always)]
@@ -45,13 +42,13 @@ pub fn primary(tree: u64, load: u64) -> ! {
     uart.open();
     boot::set_uart(uart);
     let Some(tree) = tree else {
-        let mut line = Said::new();
+        let mut line = TextLine::new();
         line.text(refused!("board-tree: x0 is the address of no device tree"));
         last_words(uart, &line)
     };
 
     if !cpu::has_cycle_counter() {
-        let mut line = Said::new();
+        let mut line = TextLine::new();
         line.text(refused!(
             "board-pmu: the CPU has no performance monitors, whose cycle counter EL2 needs"
         ));
@@ -114,7 +111,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     boot::publish();
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
         if pcpu.mpidr != own && firmware::start_pcpu(&mut copy_windows, pcpu, n) != 0 {
-            let mut line = Said::new();
+            let mut line = TextLine::new();
             line.text("firmware does not start pcpu ").decimal(n as u64);
             last_words(uart, &line);
         }
@@ -152,7 +149,7 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
 /// Prints which invariant is broken, where, and what it means, and switches the board off.
 #[cold]
 fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
-    let mut line = Said::new();
+    let mut line = TextLine::new();
     line.text(refused!())
         .all(violation.invariant.name_for::<LEVEL>())
         .text(": ");
@@ -178,7 +175,7 @@ fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     last_words(uart, &line)
 }
 
-fn say(uart: Uart, line: &Said) {
+fn say(uart: Uart, line: &TextLine) {
     for byte in label::EL2
         .as_bytes()
         .iter()
@@ -190,14 +187,14 @@ fn say(uart: Uart, line: &Said) {
 }
 
 #[cold]
-fn last_words(uart: Uart, line: &Said) -> ! {
+fn last_words(uart: Uart, line: &TextLine) -> ! {
     say(uart, line);
     uart.flush();
     firmware::power_off()
 }
 
 fn greet(uart: Uart, plan: &Plan) {
-    let mut line = Said::new();
+    let mut line = TextLine::new();
     Booted {
         version: Word(env!("CARGO_PKG_VERSION")),
         pcpus: plan.pcpus.len() as u64,
@@ -316,7 +313,7 @@ fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
     let calls = calls.map(|first| u32::from(first).wrapping_add(1));
     let last = spis.chain(calls).fold(board.uart_intid, u32::max);
     if last >= gic::intids(gicd) {
-        let mut line = Said::new();
+        let mut line = TextLine::new();
         line.text(refused!("board-spis: the distributor has no INTID "))
             .decimal(u64::from(last));
         last_words(uart, &line);
@@ -355,7 +352,7 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     if pcpus.group0 | pcpus.events | pcpus.shared == 0 {
         return;
     }
-    let mut line = Said::new();
+    let mut line = TextLine::new();
     if pcpus.events != 0
         && let Some(what) = sdei::missing()
     {
@@ -379,7 +376,7 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
 /// Starts the SPIs by which pCPUs call each other.
 fn start_calls(gicd: Registers, uart: Uart) {
     if let Some(intid) = gic::gppt::start_calls(gicd) {
-        let mut line = Said::new();
+        let mut line = TextLine::new();
         line.text(refused!("board-spis: EL2 cannot enable INTID "))
             .decimal(u64::from(intid));
         last_words(uart, &line);
@@ -407,7 +404,7 @@ fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &mut PagePool, s
     let board = &plan().header.board;
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
         let Some(frames) = gic::private_frames(copy_windows, board, pcpu.mpidr) else {
-            let mut line = Said::new();
+            let mut line = TextLine::new();
             line.text(refused!("board-gicr: pcpu "))
                 .decimal(index as u64)
                 .text(" has no redistributor");

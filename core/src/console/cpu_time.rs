@@ -31,7 +31,7 @@ pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
 
 /// Appends the policy, the state and the share so far of a vCPU:
 /// `fair weight 2 cap 3000/10000 us, out of budget for 120 us, had  29.80% of its pcpu`.
-pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut TextLine<N>) {
+pub fn stands(usage: &Usage, frequency: u64, line: &mut TextLine) {
     let us = |ticks| nanoseconds(ticks, frequency) / 1000;
     match usage.policy {
         Policy::Pinned => {
@@ -78,7 +78,7 @@ pub const fn classes(n: usize) -> Option<core::ops::Range<usize>> {
 }
 
 /// Appends line `n` about a vCPU; nothing if it is empty. `frequency`: ticks in a second.
-pub fn write<const N: usize>(n: usize, usage: &Usage, frequency: u64, line: &mut TextLine<N>) {
+pub fn write(n: usize, usage: &Usage, frequency: u64, line: &mut TextLine) {
     let account = &usage.account;
     let time = |ticks| nanoseconds(ticks, frequency);
     match n {
@@ -104,12 +104,7 @@ pub fn write<const N: usize>(n: usize, usage: &Usage, frequency: u64, line: &mut
 }
 
 /// Appends those of `classes` that have waits.
-fn waits<const N: usize>(
-    classes: core::ops::Range<usize>,
-    account: &Account,
-    frequency: u64,
-    line: &mut TextLine<N>,
-) {
+fn waits(classes: core::ops::Range<usize>, account: &Account, frequency: u64, line: &mut TextLine) {
     for class in classes {
         let Some(count) = account.waits.get(class).filter(|count| **count != 0) else {
             continue;
@@ -141,7 +136,7 @@ mod tests {
         (0..LINES)
             .map(|n| {
                 // Longest text of a line of a report.
-                let mut line = TextLine::<126>::new();
+                let mut line = TextLine::new();
                 write(n, &usage, frequency, &mut line);
                 String::from_utf8(line.as_bytes().to_vec()).unwrap()
             })
@@ -188,7 +183,7 @@ mod tests {
                 },
                 passed: 3,
             };
-            let mut line = TextLine::<110>::new();
+            let mut line = TextLine::new();
             stands(&usage, 1_000_000, &mut line);
             String::from_utf8(line.as_bytes().to_vec()).unwrap()
         };

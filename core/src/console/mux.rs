@@ -30,6 +30,8 @@ pub const TURN_MS: u64 = 1000;
 pub const TURN_BYTES: u32 = 1024;
 /// Length in bytes of a line of EL2, label and line end included.
 pub const LINE: usize = 160;
+/// Bytes of messages that wait.
+const NOTICE: usize = 128;
 
 /// Bytes of a guest's output that fit in its stream.
 pub const OUTPUT: u32 = 1024;
@@ -227,10 +229,10 @@ pub struct Mux {
     left: u32,
     /// VMs whose last line was cut, one bit for each.
     cut: u64,
-    insert: TextLine<LINE>,
+    insert: TextLine,
     inserted: usize,
     /// Message that waits to be printed.
-    notice: TextLine<128>,
+    notice: TextLine,
 }
 
 impl Default for Mux {
@@ -265,12 +267,12 @@ impl Mux {
 
     /// Prints a message of the console, on a separate line, when the open line has ended or its turn
     /// is over. Of several messages that wait the last are printed, as far as there is room.
-    pub fn notice(&mut self, text: &TextLine<128>) {
+    pub fn notice(&mut self, text: &TextLine) {
         let (before, after) = (self.notice.as_bytes().len(), text.as_bytes().len());
         let all = before
             .wrapping_add(label::EL2_ANEW.len())
             .wrapping_add(after);
-        if before == 0 || all > 128 {
+        if before == 0 || all > NOTICE {
             self.notice = *text;
         } else {
             self.notice.text(label::EL2_ANEW);
@@ -326,7 +328,7 @@ impl Mux {
     /// Prints a line with a label, whose text `write` appends; `write` and this return `false` if
     /// there is no text. It cuts the open line. A line that has not been printed completely is
     /// lost: see [`Self::is_free`].
-    pub fn say(&mut self, label: &str, write: impl FnOnce(&mut TextLine<LINE>) -> bool) -> bool {
+    pub fn say(&mut self, label: &str, write: impl FnOnce(&mut TextLine) -> bool) -> bool {
         self.insert.clear();
         self.inserted = 0;
         let open = self.line_open;

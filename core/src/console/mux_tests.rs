@@ -290,7 +290,7 @@ fn a_notice_waits_for_the_end_of_what_el2_says() {
 #[test]
 fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
     let (two, mut mux) = (two(), Mux::new());
-    let state = |line: &mut TextLine<LINE>| {
+    let state = |line: &mut TextLine| {
         line.text("state");
         true
     };

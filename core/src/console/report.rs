@@ -16,9 +16,6 @@ use crate::cpu::life::{Follows, Settled};
 use crate::cpu::power::End;
 use crate::sched::Usage;
 
-/// A line of a report, including its line end.
-pub type ReportLine = TextLine<128>;
-
 /// Reason why a VM no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -123,8 +120,8 @@ impl Report {
         &mut self,
         stats: &ExitStats,
         service: impl Fn() -> ServiceTime,
-    ) -> Option<ReportLine> {
-        let mut line = ReportLine::new();
+    ) -> Option<TextLine> {
+        let mut line = TextLine::new();
         while self.next < LINES {
             let n = self.next;
             // Between its first two lines and its last ones, a brief report has nothing to say.
@@ -147,7 +144,7 @@ impl Report {
         n: usize,
         stats: &ExitStats,
         service: &impl Fn() -> ServiceTime,
-        line: &mut ReportLine,
+        line: &mut TextLine,
     ) {
         match n {
             0 => self.headline(line),
@@ -180,7 +177,7 @@ impl Report {
         }
     }
 
-    fn headline(&self, line: &mut ReportLine) {
+    fn headline(&self, line: &mut TextLine) {
         let Some((reason, verdict)) = self.reason else {
             return;
         };
@@ -231,7 +228,7 @@ impl Report {
         line.decimal(u64::from(verdict.seconds)).text(" s)");
     }
 
-    fn details(&self, line: &mut ReportLine) {
+    fn details(&self, line: &mut TextLine) {
         if let Some((
             Reason::Fault {
                 syndrome,
@@ -255,7 +252,7 @@ impl Report {
     }
 
     /// Writes the last exits of a vCPU that crashed, newest first.
-    fn last(&self, n: usize, stats: &ExitStats, line: &mut ReportLine) {
+    fn last(&self, n: usize, stats: &ExitStats, line: &mut TextLine) {
         if !matches!(self.reason, Some((Reason::Fault { .. }, _))) {
             return;
         }
@@ -271,7 +268,7 @@ impl Report {
 }
 
 /// Appends one of the last exits.
-pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut TextLine<N>) {
+pub(crate) fn last_exit(exit: &LastExit, line: &mut TextLine) {
     let name = ExitClass::ALL
         .get(exit.class as usize)
         .map_or("?", |class| class.name());
@@ -286,12 +283,7 @@ pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut TextLine<N>)
 
 /// Appends the sums of a class, of a vCPU that has been on for `elapsed` cycles; nothing if it has
 /// no exits.
-pub(crate) fn row<const N: usize>(
-    class: ExitClass,
-    sums: &ClassStats,
-    elapsed: u64,
-    line: &mut TextLine<N>,
-) {
+pub(crate) fn row(class: ExitClass, sums: &ClassStats, elapsed: u64, line: &mut TextLine) {
     if sums.count == 0 {
         return;
     }
@@ -339,7 +331,7 @@ impl Totals {
 }
 
 /// Appends the sums of all classes.
-pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut TextLine<N>) {
+pub(crate) fn totals(sums: &Totals, line: &mut TextLine) {
     console::Totals {
         exits: sums.exits,
         guest: sums.guest,

@@ -149,7 +149,7 @@ pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
 
 impl Diagnosis {
     /// Appends the diagnosis in words. `frequency`: ticks in a second.
-    pub fn write<const N: usize>(&self, frequency: u64, line: &mut TextLine<N>) {
+    pub fn write(&self, frequency: u64, line: &mut TextLine) {
         match *self {
             Self::Not(State::Off) => line.text("off"),
             Self::Not(State::Starting) => line.text("being made ready"),
@@ -177,7 +177,7 @@ impl Diagnosis {
 }
 
 impl Activity {
-    fn write<'a, const N: usize>(&self, line: &'a mut TextLine<N>) -> &'a mut TextLine<N> {
+    fn write<'a>(&self, line: &'a mut TextLine) -> &'a mut TextLine {
         match *self {
             Self::Runs => line.text("runs"),
             Self::Sleeps => line.text("asleep"),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     fn words(diagnosis: Diagnosis) -> String {
-        let mut line = TextLine::<120>::new();
+        let mut line = TextLine::new();
         diagnosis.write(62_500_000, &mut line);
         String::from_utf8(line.as_bytes().to_vec()).unwrap()
     }

@@ -14,6 +14,7 @@ use bulkhead_abi::console::{Condition, Name, Order, Ordered, label};
 use bulkhead_abi::plan::{Vcpu, Vm};
 
 use crate::console::keys::Choice;
+use crate::console::text::TextLine;
 use crate::cpu::power::Phase;
 use crate::plan::rows_of;
 use crate::sched::{Limits, Refusal};
@@ -26,7 +27,7 @@ pub use snapshot::{
     EL1, EL1_COUNT, Gate, Interrupts, PENDING, Pending, Registers, Sample, Snapshot, State, Timer,
     UNREADABLE,
 };
-pub use text::{Said, Subject};
+pub use text::Subject;
 
 /// Milliseconds between two samples of a vCPU.
 const INTERVAL_MS: u64 = 2;
@@ -304,7 +305,7 @@ impl Monitor {
     }
 
     /// Writes the line of a notice.
-    fn write_notice(&self, notice: Notice, vms: &[Vm], line: &mut Said) {
+    fn write_notice(&self, notice: Notice, vms: &[Vm], line: &mut TextLine) {
         let name = vms.get(self.selected).map_or(&[][..], |vm| &vm.name);
         match notice {
             Notice::Opened => line
@@ -351,7 +352,7 @@ impl Monitor {
         locations: &VcpuLocation,
         published: &Published,
         [now, frequency]: [u64; 2],
-        line: &mut Said,
+        line: &mut TextLine,
     ) -> Step {
         if let Some(notice) = self.notice.take() {
             self.write_notice(notice, vms, line);

@@ -117,7 +117,7 @@ impl Desk {
     fn say(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         for _ in 0..1_000 {
-            let mut line = Said::new();
+            let mut line = TextLine::new();
             let step = self.monitor.next(
                 &self.vms,
                 &self.vcpus,

@@ -6,13 +6,10 @@ use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
 use crate::console::text::TextLine;
-use crate::console::{cpu_time, mux, report};
+use crate::console::{cpu_time, report};
 
 use super::published::Published;
 use super::snapshot::{EL1, EL1_COUNT, Interrupts, State, Timer};
-
-/// A line of the monitor, written in the line buffer of the console.
-pub type Said = TextLine<{ mux::LINE }>;
 
 /// The vCPU that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +24,7 @@ pub struct Subject {
 
 impl Subject {
     /// Writes the start of a line about the vCPU.
-    pub fn begin(&self, line: &mut Said) {
+    pub fn begin(&self, line: &mut TextLine) {
         line.name(&self.name)
             .text(" vcpu ")
             .decimal(self.vcpu)
@@ -77,7 +74,7 @@ pub fn is_empty(n: usize, published: &Published) -> bool {
 }
 
 /// Writes line `n` of a report, from 1 on.
-pub fn write(n: usize, published: &Published, line: &mut Said) {
+pub fn write(n: usize, published: &Published, line: &mut TextLine) {
     match n {
         STANDS => {
             line.text("  cpu time: ");
@@ -131,7 +128,7 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
 }
 
 /// Writes the policy, the state and the share of CPU time of a vCPU.
-pub fn stands(published: &Published, line: &mut Said) {
+pub fn stands(published: &Published, line: &mut TextLine) {
     match published.time() {
         Some((usage, frequency)) => cpu_time::stands(&usage, frequency, line),
         None => {
@@ -140,7 +137,7 @@ pub fn stands(published: &Published, line: &mut Said) {
     }
 }
 
-fn interrupts(n: usize, interrupts: &Interrupts, line: &mut Said) {
+fn interrupts(n: usize, interrupts: &Interrupts, line: &mut TextLine) {
     if n == GATE {
         let gate = &interrupts.gate;
         line.text("  interrupts: pmr=").hex(gate.mask);
@@ -166,7 +163,7 @@ fn interrupts(n: usize, interrupts: &Interrupts, line: &mut Said) {
 }
 
 /// Writes the PC and PSTATE of the vCPU.
-fn place(published: &Published, line: &mut Said) {
+fn place(published: &Published, line: &mut TextLine) {
     let spsr = published.spsr();
     line.text("  pc=").hex(published.sample().1.pc);
     line.text(" spsr=").hex(spsr).text(" (");
@@ -190,7 +187,7 @@ fn place(published: &Published, line: &mut Said) {
     line.byte(b')');
 }
 
-fn timer(name: &str, timer: &Timer, line: &mut Said) {
+fn timer(name: &str, timer: &Timer, line: &mut TextLine) {
     line.text("  ").text(name).text(" timer: ctl=");
     line.hex(timer.control).text(" cval=").hex(timer.compare);
     if timer.control & 1 == 0 {
@@ -205,6 +202,7 @@ fn timer(name: &str, timer: &Timer, line: &mut Said) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console::mux;
     use crate::console::stats::ExitStats;
     use crate::monitor::published::Request;
     use crate::monitor::snapshot::{Gate, Pending, Registers};
@@ -263,7 +261,7 @@ mod tests {
         (1..LINES)
             .filter(|n| !is_empty(*n, &published))
             .map(|n| {
-                let mut line = Said::new();
+                let mut line = TextLine::new();
                 write(n, &published, &mut line);
                 assert!(!line.as_bytes().is_empty(), "{n}");
                 String::from_utf8(line.as_bytes().to_vec()).unwrap()

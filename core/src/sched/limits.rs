@@ -66,7 +66,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Appends the reason to `line`.
-    pub fn write<const N: usize>(self, line: &mut TextLine<N>) {
+    pub fn write(self, line: &mut TextLine) {
         match self {
             Self::Nobody => line.text("there is no such VM"),
             Self::Pinned => line.text("it has its pcpu to itself"),
@@ -361,7 +361,7 @@ mod tests {
         };
         assert!((1_050_000..1_060_000).contains(&load), "{load}");
         assert_eq!(times(&limits, &rows), plan);
-        let mut line = TextLine::<120>::new();
+        let mut line = TextLine::new();
         Refusal::Overload {
             pcpu: 1,
             load: 1_051_870,

@@ -9,7 +9,7 @@ use super::{boot, cpu, firmware};
 
 /// Prints EL2's last words about its own fault. During start-up the boot map has the UART; later
 /// only the pCPU that drains the console has it, and the others can only stop.
-pub fn el2_fault(line: &TextLine<192>) -> ! {
+pub fn el2_fault(line: &TextLine) -> ! {
     // Without firmware that can switch the board off, the call for that is the next exception: once
     // is enough.
     static SAID: AtomicBool = AtomicBool::new(false);
