@@ -123,6 +123,8 @@ proptest! {
             elapsed: b.max(c),
             share: Percent { part: b.min(c), of: b.max(c) },
             away: d,
+            away_share: Percent { part: d.min(e), of: d.max(e) },
+            per_second: f,
         };
         same!(Totals, totals);
     }

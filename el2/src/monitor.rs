@@ -54,7 +54,7 @@ fn answer_to(vcpu: &mut Vcpu, published: &'static Published) -> bool {
     };
     match question.request {
         Request::Sample => {
-            let (state, sample) = (state(vcpu), sample(vcpu));
+            let (state, sample) = (state(vcpu.vm(), vcpu.number), sample(vcpu));
             published.answer_sample(question, state, &sample);
         }
         Request::Registers => {
@@ -78,7 +78,10 @@ fn answer_to(vcpu: &mut Vcpu, published: &'static Published) -> bool {
             }
             published.answer_interrupts(question, &interrupts);
         }
-        Request::Exits => published.answer_exits(question, &vcpu.stats),
+        Request::Exits => {
+            let now = vcpu.runs.then(reg::cycles);
+            published.answer_exits(question, &vcpu.stats, now);
+        }
         Request::Time => {}
     }
     true
@@ -97,21 +100,24 @@ fn time(vcpu: &mut Vcpu, published: &Published) -> bool {
         && question.request == Request::Time
     {
         let usage = pcpu.sched.usage(slot, timer::now());
-        published.answer_time(question, usage.as_ref(), timer::frequency());
+        let of = pcpu.run_slots.get(slot).copied().flatten();
+        let state = of.map_or(State::Off, |of| state(of.vm(), of.number.into()));
+        published.answer_time(question, state, usage.as_ref(), timer::frequency());
         return true;
     }
     false
 }
 
-fn state(vcpu: &Vcpu) -> State {
-    let Some(vm) = vcpu.vm() else {
+/// The state of vCPU `number` of a VM.
+fn state(vm: Option<&Vm>, number: usize) -> State {
+    let Some(vm) = vm else {
         return State::Off;
     };
     let power = &vm.life.power;
     match power.phase() {
         Phase::Starting => State::Starting,
         Phase::Down | Phase::Stopping(_) | Phase::Ended => State::Stopped,
-        _ if power.state(vcpu.number) != power::State::On => State::Off,
+        _ if power.state(number) != power::State::On => State::Off,
         Phase::Paused => State::Paused,
         Phase::Running => State::On,
     }
@@ -148,7 +154,7 @@ fn instruction_before(vcpu: &mut Vcpu, pc: u64) -> u64 {
 /// state, sample and frequency.
 fn registers(vcpu: &mut Vcpu) -> Registers {
     let mut registers = Registers {
-        state: state(vcpu) as u64,
+        state: state(vcpu.vm(), vcpu.number) as u64,
         sample: sample(vcpu),
         frequency: timer::frequency(),
         ..Registers::default()

@@ -84,7 +84,7 @@ impl<N: FromStr> ClassRow<N> {
 }
 
 sequence! {
-    /// The sums of all classes: `  all 3 exits, guest 900 of 1000 cycles ( 90.00%), away 0`.
+    /// The sums of all classes: `  all 3 exits, guest 600 of 1000 cycles ( 60.00%), away 300 ( 30.00%), per s 3000000`.
     pub struct Totals {
         /// Exits.
         "  all ", exits: u64,
@@ -96,6 +96,10 @@ sequence! {
         " cycles (", share: Percent,
         /// Cycles of those in which it was away from its pCPU, asleep or because others had their turns.
         "%), away ", away: u64,
+        /// Their share.
+        " (", away_share: Percent,
+        /// Exits in a billion cycles, as in a [`ClassRow`].
+        "%), per s ", per_second: u64,
     }
 }
 

@@ -2,11 +2,11 @@
 //! monitor: sums ([`Ran`]), counts ([`Turns`]), and a histogram of the waits from being woken to
 //! running ([`Waits`]). Times are in nanoseconds.
 
-use bulkhead_abi::console::{Field, Percent, Ran, Turns, WAITS, Waits};
+use bulkhead_abi::console::{Ran, Turns, WAITS, Waits};
 
 use super::text::TextLine;
 use crate::sched::account::CLASSES;
-use crate::sched::{Account, Policy, RunState, Usage};
+use crate::sched::{Account, Usage};
 
 /// Classes of waits in a line: as many as fit 126 bytes, of a counter with 1 MHz or more.
 const PER_LINE: usize = 4;
@@ -27,45 +27,6 @@ pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
         None => 0,
     };
     seconds.saturating_mul(SECOND).saturating_add(rest)
-}
-
-/// Appends the policy, the state and the share so far of a vCPU:
-/// `fair weight 2 cap 3000/10000 us, out of budget for 120 us, had  29.80% of its pcpu`.
-pub fn stands(usage: &Usage, frequency: u64, line: &mut TextLine) {
-    let us = |ticks| nanoseconds(ticks, frequency) / 1000;
-    match usage.policy {
-        Policy::Pinned => {
-            line.text("pinned");
-        }
-        Policy::Server { budget, period } => {
-            line.text("rt ").decimal(us(budget)).byte(b'/');
-            line.decimal(us(period)).text(" us");
-        }
-        Policy::Fair {
-            weight,
-            quota,
-            period,
-        } => {
-            line.text("fair weight ").decimal(weight.into());
-            if quota < period {
-                line.text(" cap ").decimal(us(quota)).byte(b'/');
-                line.decimal(us(period)).text(" us");
-            }
-        }
-    }
-    match usage.run_state {
-        RunState::Blocked => line.text(", asleep"),
-        RunState::Ready => line.text(", ready"),
-        RunState::Running => line.text(", running"),
-        RunState::Throttled(ticks) => line
-            .text(", out of budget for ")
-            .decimal(us(ticks))
-            .text(" us"),
-    };
-    line.text(", had ");
-    let (part, of) = (usage.account.ran, usage.passed);
-    Percent { part, of }.write(line);
-    line.text("% of its pcpu");
 }
 
 /// The classes of waits in line `n`; `None` for lines that are never empty.
@@ -124,6 +85,7 @@ fn waits(classes: core::ops::Range<usize>, account: &Account, frequency: u64, li
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::{Policy, RunState};
     use std::{string::String, vec::Vec};
 
     fn lines(account: Account, passed: u64, frequency: u64) -> Vec<String> {
@@ -169,45 +131,6 @@ mod tests {
             ]
         );
         assert_eq!(lines(Account::default(), 0, 62_500_000).len(), 2);
-    }
-
-    #[test]
-    fn policy_state_and_share_are_said() {
-        let said = |policy, run_state| {
-            let usage = Usage {
-                policy,
-                run_state,
-                account: Account {
-                    ran: 1,
-                    ..Account::default()
-                },
-                passed: 3,
-            };
-            let mut line = TextLine::new();
-            stands(&usage, 1_000_000, &mut line);
-            String::from_utf8(line.as_bytes().to_vec()).unwrap()
-        };
-        let cap = Policy::Fair {
-            weight: 1000,
-            quota: 9_999_999,
-            period: 10_000_000,
-        };
-        assert_eq!(
-            said(cap, RunState::Throttled(10_000_000)),
-            "fair weight 1000 cap 9999999/10000000 us, out of budget for 10000000 us, had  33.33% of its pcpu"
-        );
-        let server = Policy::Server {
-            budget: 500,
-            period: 2000,
-        };
-        assert_eq!(
-            said(server, RunState::Blocked),
-            "rt 500/2000 us, asleep, had  33.33% of its pcpu"
-        );
-        assert_eq!(
-            said(Policy::Pinned, RunState::Running),
-            "pinned, running, had  33.33% of its pcpu"
-        );
     }
 
     #[test]

@@ -335,7 +335,7 @@ impl Mux {
         if open {
             self.insert.text("\r\n");
         }
-        self.insert.text(label);
+        self.insert.label(label);
         if !write(&mut self.insert) {
             self.insert.clear();
             return false;

@@ -156,7 +156,7 @@ impl Report {
             3 => {
                 line.text(console::HEADINGS);
             }
-            TOTALS => totals(&Totals::of(stats), line),
+            TOTALS => totals(&Totals::of(stats, None), line),
             n if n < TOTALS => {
                 if let Some(class) = ExitClass::ALL.get(n.wrapping_sub(CLASSES)) {
                     row(*class, stats.class(*class), stats.elapsed(), line);
@@ -299,10 +299,17 @@ pub(crate) fn row(class: ExitClass, sums: &ClassStats, elapsed: u64, line: &mut 
             part: sums.total,
             of: elapsed,
         },
-        // Cycles are about a nanosecond on the boards at hand; per second of counted time.
-        per_second: sums.count.saturating_mul(1_000_000_000) / elapsed.max(1),
+        per_second: per_second(sums.count, elapsed),
     }
     .write(line);
+}
+
+/// Exits per second of counted time: cycles are about a nanosecond on the boards at hand.
+const fn per_second(exits: u64, elapsed: u64) -> u64 {
+    match exits.saturating_mul(1_000_000_000).checked_div(elapsed) {
+        Some(rate) => rate,
+        None => 0,
+    }
 }
 
 /// Sums over all exits of a vCPU.
@@ -319,12 +326,17 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Computes the totals of statistics.
-    pub fn of(stats: &ExitStats) -> Self {
+    /// Computes the totals of statistics: up to `now` (cycle counter) of a vCPU that is on, or up to its last exit. What it was
+    /// away since that exit counts already.
+    pub fn of(stats: &ExitStats, now: Option<u64>) -> Self {
+        let elapsed = match now {
+            Some(now) => stats.elapsed_at(now),
+            None => stats.elapsed(),
+        };
         Self {
             exits: stats.exits(),
-            guest: stats.guest(),
-            elapsed: stats.elapsed(),
+            guest: stats.guest(elapsed),
+            elapsed,
             away: stats.away(),
         }
     }
@@ -341,6 +353,11 @@ pub(crate) fn totals(sums: &Totals, line: &mut TextLine) {
             of: sums.elapsed,
         },
         away: sums.away,
+        away_share: Percent {
+            part: sums.away,
+            of: sums.elapsed,
+        },
+        per_second: per_second(sums.exits, sums.elapsed),
     }
     .write(line);
 }
@@ -395,7 +412,7 @@ mod tests {
         );
         assert_eq!(
             text[4],
-            "  all 2 exits, guest 9600 of 10000 cycles ( 96.00%), away 0\r\n"
+            "  all 2 exits, guest 9600 of 10000 cycles ( 96.00%), away 0 (  0.00%), per s 200000\r\n"
         );
         assert_eq!(text.len(), 5, "no last exits without a crash");
     }
@@ -426,7 +443,7 @@ mod tests {
         assert_eq!(
             said(Follows::Stays)[4..],
             [
-                "  all 1 exits, guest 300 of 1000 cycles ( 30.00%), away 600\r\n",
+                "  all 1 exits, guest 300 of 1000 cycles ( 30.00%), away 600 ( 60.00%), per s 1000000\r\n",
                 "  time ran=4 of=10 stolen=0 longest=0\r\n",
                 "  time turns=2 overruns=0\r\n",
             ]

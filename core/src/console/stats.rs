@@ -225,9 +225,9 @@ impl ExitStats {
         self.away
     }
 
-    /// Cycles in the guest, up to the last exit.
-    pub fn guest(&self) -> u64 {
-        self.elapsed()
+    /// Cycles in the guest, of those for which the vCPU was on.
+    pub fn guest(&self, elapsed: u64) -> u64 {
+        elapsed
             .saturating_sub(self.hypervisor())
             .saturating_sub(self.away)
     }
@@ -240,6 +240,11 @@ impl ExitStats {
             _ => 0,
         };
         self.ran.wrapping_add(now)
+    }
+
+    /// The same, up to `now` (cycle counter), at which it is on.
+    pub const fn elapsed_at(&self, now: u64) -> u64 {
+        self.ran.wrapping_add(now.wrapping_sub(self.started))
     }
 
     /// The `n`th last exit; 0 is the newest.
@@ -269,7 +274,10 @@ mod tests {
         );
         // Variance of 10, 30, 20: 200 / 3.
         assert_eq!(hvc.deviation(), 8);
-        assert_eq!((stats.guest(), stats.elapsed()), (10 + 30 + 20, 120));
+        assert_eq!(
+            (stats.guest(stats.elapsed()), stats.elapsed()),
+            (10 + 30 + 20, 120)
+        );
         assert_eq!(stats.class(ExitClass::Smc).mean(), 0);
     }
 
@@ -278,11 +286,25 @@ mod tests {
         let mut stats = ExitStats::new(0);
         stats.enter(1_000_000);
         stats.count(ExitClass::Hvc, 1_000_050, 1_000_060, 0, 0);
-        assert_eq!((stats.guest(), stats.elapsed()), (50, 60));
+        assert_eq!((stats.guest(stats.elapsed()), stats.elapsed()), (50, 60));
         stats.enter(5_000_000);
-        assert_eq!((stats.guest(), stats.elapsed()), (50, 60));
+        assert_eq!((stats.guest(stats.elapsed()), stats.elapsed()), (50, 60));
         stats.count(ExitClass::Hvc, 5_000_007, 5_000_010, 0, 0);
-        assert_eq!((stats.guest(), stats.elapsed()), (57, 70));
+        assert_eq!((stats.guest(stats.elapsed()), stats.elapsed()), (57, 70));
+    }
+
+    #[test]
+    fn a_pause_is_time_that_a_vcpu_is_on_before_it_has_ended() {
+        let mut stats = ExitStats::new(0);
+        stats.enter(1_000);
+        stats.count(ExitClass::Hvc, 1_050, 1_060, 0, 0);
+        // Paused in the guest at 1100; asked at 4100.
+        stats.was_away(1_100, 4_100);
+        let elapsed = stats.elapsed_at(4_100);
+        assert_eq!((elapsed, stats.guest(elapsed)), (3_100, 90));
+        stats.count(ExitClass::ServiceIrq, 4_100, 4_200, 0, 0);
+        stats.enter(9_000);
+        assert_eq!(stats.elapsed_at(9_010), 3_210, "off in between");
     }
 
     #[test]

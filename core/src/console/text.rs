@@ -16,6 +16,8 @@ pub const SIZE: usize = 192;
 pub struct TextLine {
     bytes: [u8; SIZE],
     len: usize,
+    /// Bytes in front of the first column.
+    margin: usize,
 }
 
 impl Default for TextLine {
@@ -30,12 +32,20 @@ impl TextLine {
         Self {
             bytes: [0; SIZE],
             len: 0,
+            margin: 0,
         }
     }
 
     /// Removes all bytes.
     pub fn clear(&mut self) {
         self.len = 0;
+        self.margin = 0;
+    }
+
+    /// Appends a label. Columns are counted from behind it.
+    pub fn label(&mut self, label: &str) {
+        self.text(label);
+        self.margin = self.len;
     }
 
     /// The bytes so far.
@@ -129,7 +139,8 @@ impl TextLine {
 
     /// Appends blanks up to a column.
     pub fn column(&mut self, column: usize) -> &mut Self {
-        while self.len < column.min(SIZE) {
+        let end = self.margin.saturating_add(column).min(SIZE);
+        while self.len < end {
             self.byte(b' ');
         }
         self
@@ -198,8 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut() {
+    fn columns_begin_behind_the_label_and_what_does_not_fit_is_cut() {
         let mut line = TextLine::new();
+        line.label("[el2] ");
+        assert_eq!(show(line.text("a").column(3).text("b")), "[el2] a  b");
+        line.clear();
         line.column(SIZE - 4).text("abcdef").column(SIZE + 9);
         assert!(show(&line).ends_with("  abcd"));
         assert_eq!(line.as_bytes().len(), SIZE);

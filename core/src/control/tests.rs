@@ -355,16 +355,19 @@ fn answer_question(board: &Fake) {
     let question = board.published.question(id).expect("not answered yet");
     match question.request {
         monitor::Request::Time => {
-            board
-                .published
-                .answer_time(question, Some(&usage()), US * 1_000_000);
+            board.published.answer_time(
+                question,
+                monitor::State::On,
+                Some(&usage()),
+                US * 1_000_000,
+            );
         }
         _ => {
             let mut stats = ExitStats::new(0);
             for (n, class) in (1..).zip(ExitClass::ALL) {
                 (0..n).for_each(|_| stats.count(class, 0, 7, 0, 0));
             }
-            board.published.answer_exits(question, &stats);
+            board.published.answer_exits(question, &stats, None);
         }
     }
 }

@@ -151,11 +151,7 @@ impl Diagnosis {
     /// Appends the diagnosis in words. `frequency`: ticks in a second.
     pub fn write(&self, frequency: u64, line: &mut TextLine) {
         match *self {
-            Self::Not(State::Off) => line.text("off"),
-            Self::Not(State::Starting) => line.text("being made ready"),
-            Self::Not(State::Paused) => line.text("paused"),
-            Self::Not(State::Stopped) => line.text("stopped"),
-            Self::Not(State::On) => line.text("on"),
+            Self::Not(state) => line.text(state.words()),
             Self::Does(activity) => activity.write(line),
             Self::SleepsFor(ahead) => {
                 let microseconds = ahead.saturating_mul(1_000).checked_div(frequency / 1_000);
@@ -256,7 +252,7 @@ mod tests {
     fn a_vcpu_that_does_not_run_needs_no_other_reason() {
         for (state, said) in [
             (State::Off, "off"),
-            (State::Starting, "being made ready"),
+            (State::Starting, "starting"),
             (State::Paused, "paused"),
             (State::Stopped, "stopped"),
         ] {

@@ -1,16 +1,18 @@
 //! The monitor on the console: the state, registers and exits of every vCPU, and the reason why a
-//! silent guest is silent. One vCPU at a time is queried, several times; each line is written when
+//! silent guest is silent. The first pass of a report looks at the CPU time of all, the second one tells about each what it is, and
+//! what it had in between. One vCPU at a time is queried, several times; each line is written when
 //! the console has room for it, so that a report of any length costs no vCPU more than its share.
 //!
 //! The monitor is pure: [`Monitor::next`] returns what is to be done, `el2` does it.
 
+mod cpu_time;
 mod diagnosis;
 mod entry;
 mod published;
 mod snapshot;
 mod text;
 
-use bulkhead_abi::console::{Condition, Name, Order, Ordered, label};
+use bulkhead_abi::console::{Condition, Name, Order, Ordered, Percent, label};
 use bulkhead_abi::plan::{Vcpu, Vm};
 
 use crate::console::keys::Choice;
@@ -19,6 +21,7 @@ use crate::cpu::power::Phase;
 use crate::plan::rows_of;
 use crate::sched::{Limits, Refusal};
 use crate::sync::VcpuLocation;
+use cpu_time::Shares;
 use entry::{Entry, What};
 
 pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};
@@ -31,6 +34,8 @@ pub use text::Subject;
 
 /// Milliseconds between two samples of a vCPU.
 const INTERVAL_MS: u64 = 2;
+/// Milliseconds from the first look at CPU time to the second.
+const SECOND_MS: u64 = 1000;
 /// Milliseconds within which a pCPU answers, unless EL2 itself fails there.
 const PATIENCE_MS: u64 = 100;
 
@@ -66,6 +71,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug)]
 enum Notice {
     Opened,
+    Looks,
     Left,
     Keys,
     About,
@@ -137,10 +143,20 @@ pub struct Monitor {
     selected: usize,
     /// Line to be printed before everything else.
     notice: Option<Notice>,
-    /// Rows of the vCPU table that are still to be reported.
+    /// Rows of the vCPU table that are still to be reported, and the first one of the report.
     row: usize,
     end: usize,
+    first: usize,
     report: Report,
+    /// Whether this is the first pass of the report, which only looks at CPU time, and when the second one begins: 0 before the
+    /// first question.
+    looks: bool,
+    second_at: u64,
+    shares: Shares,
+    /// Share of the current vCPU.
+    share: Option<Percent>,
+    /// Column behind the longest name of a VM.
+    names_end: usize,
     /// The number that is being typed.
     entry: Option<Entry>,
     choice: Choice,
@@ -170,7 +186,13 @@ impl Monitor {
             notice: None,
             row: 0,
             end: 0,
+            first: 0,
             report: Report::Everything,
+            looks: false,
+            second_at: 0,
+            shares: Shares::new(),
+            share: None,
+            names_end: 0,
             entry: None,
             choice: Choice::new(),
             turn: Turn::Ask,
@@ -187,19 +209,26 @@ impl Monitor {
     /// Starts a report about these rows of the vCPU table.
     fn begin(&mut self, rows: core::ops::Range<usize>, report: Report) {
         self.row = rows.start;
+        self.first = rows.start;
         self.end = rows.end;
         self.report = report;
+        self.looks = true;
+        self.second_at = 0;
         self.turn = Turn::Ask;
         self.answered = 0;
     }
 
-    /// Handles the key that opens the monitor: starts a full report about all vCPUs. Keys apply to
-    /// `vm`.
-    pub fn open(&mut self, vm: usize, vcpus: &[Vcpu]) {
+    /// Handles the key that opens the monitor: starts the list of all vCPUs. Keys apply to `vm`.
+    pub fn open(&mut self, vm: usize, vms: &[Vm], vcpus: &[Vcpu]) {
         self.selected = vm;
-        self.notice = Some(Notice::Opened);
         self.entry = None;
-        self.begin(0..vcpus.len(), Report::Everything);
+        let lengths = vms.iter().map(|vm| {
+            let blanks = u128::from_le_bytes(vm.name).leading_zeros() / 8;
+            vm.name.len().saturating_sub(blanks as usize)
+        });
+        self.names_end = lengths.max().unwrap_or(0).wrapping_add(cpu_time::SHARE);
+        self.begin(0..vcpus.len(), Report::Brief);
+        self.notice = Some(Notice::Opened);
     }
 
     /// Handles a key while the monitor is open.
@@ -224,7 +253,7 @@ impl Monitor {
         let (notice, action) = match key {
             b'd' => {
                 self.begin(rows(vcpus, vm), Report::Everything);
-                return Action::Nothing;
+                (Notice::Looks, Action::Nothing)
             }
             b'a' | b'l' | b't' => {
                 let report = match key {
@@ -233,7 +262,7 @@ impl Monitor {
                     _ => Report::Time,
                 };
                 self.begin(0..vcpus.len(), report);
-                return Action::Nothing;
+                (Notice::Looks, Action::Nothing)
             }
             b'p' | b'c' | b's' | b'r' => {
                 let order = match key {
@@ -311,7 +340,8 @@ impl Monitor {
             Notice::Opened => line
                 .text("keys go to the monitor, about ")
                 .name(name)
-                .text(" (? shows them)"),
+                .text(" (? shows them); CPU time of a second:"),
+            Notice::Looks => line.text("CPU time of a second:"),
             Notice::Left => line.text("keys go to VMs again"),
             Notice::Keys => line.text(KEYS),
             Notice::About => line.text("about ").name(name),
@@ -369,6 +399,9 @@ impl Monitor {
             }
             match self.turn {
                 Turn::Ask => {
+                    if self.second_at == 0 {
+                        self.second_at = now.saturating_add(ticks(SECOND_MS));
+                    }
                     let Some(request) = QUESTIONS.get(self.answered) else {
                         self.turn = Turn::Lines(0);
                         continue;
@@ -381,6 +414,11 @@ impl Monitor {
                     };
                 }
                 Turn::Asked(_) if published.is_answered() => {
+                    if self.looks {
+                        self.shares.keep(self.row, published);
+                        self.next_vcpu();
+                        continue;
+                    }
                     self.take(published);
                     self.turn = if self.report == Report::Time {
                         Turn::Lines(0)
@@ -402,8 +440,13 @@ impl Monitor {
                     };
                 }
                 Turn::Asked(until) if now < until => return Step::Wait(until),
+                Turn::Asked(_) if self.looks => self.next_vcpu(),
                 Turn::Asked(_) => {
-                    subject(vms, vcpus, locations, self.row).begin(line);
+                    // A pCPU that answers later has not had its share told.
+                    if self.answered == 0 {
+                        self.share = None;
+                    }
+                    self.begin_line(vms, vcpus, locations, line);
                     line.text("its pcpu does not answer");
                     self.next_vcpu();
                     return Step::Say;
@@ -411,7 +454,7 @@ impl Monitor {
                 Turn::Between(until) if now < until => return Step::Wait(until),
                 Turn::Between(_) => self.turn = Turn::Ask,
                 Turn::Lines(0) => {
-                    subject(vms, vcpus, locations, self.row).begin(line);
+                    self.begin_line(vms, vcpus, locations, line);
                     self.turn = Turn::Lines(1);
                     if self.report == Report::Time {
                         text::stands(published, line);
@@ -448,10 +491,30 @@ impl Monitor {
         self.row = self.row.wrapping_add(1);
         self.turn = Turn::Ask;
         self.answered = 0;
+        if self.looks && self.row >= self.end {
+            self.looks = false;
+            self.row = self.first;
+            self.turn = Turn::Between(self.second_at);
+        }
+    }
+
+    /// Writes the share of the current vCPU, and which one it is.
+    fn begin_line(
+        &self,
+        vms: &[Vm],
+        vcpus: &[Vcpu],
+        locations: &VcpuLocation,
+        line: &mut TextLine,
+    ) {
+        cpu_time::share(self.share, line);
+        subject(vms, vcpus, locations, self.row).begin(self.names_end, line);
     }
 
     /// Reads the answer to a question.
     fn take(&mut self, published: &Published) {
+        if self.answered == 0 {
+            self.share = self.shares.of(self.row, published);
+        }
         let sample = self.answered.checked_sub(BEFORE);
         if let Some(place) = sample.and_then(|n| self.samples.get_mut(n)) {
             *place = published.sample().1;

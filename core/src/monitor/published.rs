@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::exit::ExitClass;
 
+use super::cpu_time::Look;
 use super::snapshot::{Interrupts, Registers, Sample, Snapshot, State, Timer};
 use crate::console::report::Totals;
 use crate::console::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
@@ -134,7 +135,8 @@ impl Published {
     }
 
     /// Queried pCPU: answers with exit statistics.
-    pub fn answer_exits(&self, question: Question, stats: &ExitStats) {
+    /// `now`: the cycle counter, if the vCPU is on.
+    pub fn answer_exits(&self, question: Question, stats: &ExitStats, now: Option<u64>) {
         let (classes, rest) = self.stats.split_at(CLASS * ExitClass::COUNT);
         for (class, places) in ExitClass::ALL.iter().zip(classes.chunks(CLASS)) {
             let words: &[u64; CLASS] = zerocopy::transmute_ref!(stats.class(*class));
@@ -147,13 +149,20 @@ impl Published {
                 store(places, words);
             }
         }
-        let sums = Totals::of(stats);
+        let sums = Totals::of(stats, now);
         store(totals, &[sums.exits, sums.guest, sums.elapsed, sums.away]);
         self.answered.store(question.asked, Ordering::Release);
     }
 
-    /// Queried pCPU: answers with the CPU time of a vCPU.
-    pub fn answer_time(&self, question: Question, usage: Option<&Usage>, frequency: u64) {
+    /// Queried pCPU: answers with the state and the CPU time of a vCPU.
+    pub fn answer_time(
+        &self,
+        question: Question,
+        state: State,
+        usage: Option<&Usage>,
+        frequency: u64,
+    ) {
+        store(&self.registers, &[state as u64]);
         let (first, words) = self.time.split_at(1);
         store(first, &[usage.map_or(0, |_| frequency)]);
         if let Some(usage) = usage {
@@ -168,6 +177,17 @@ impl Published {
         let frequency = register(&self.time, 0);
         let words: UsageWords = zerocopy::transmute!(load::<TIME>(&self.time, 1));
         (frequency != 0).then(|| (words.usage(), frequency))
+    }
+
+    /// Monitor: how much CPU time the vCPU has had, and when that was.
+    pub fn look(&self) -> Option<Look> {
+        let [since, passed, ran] =
+            UsageWords::LOOK.map(|word| register(&self.time, word.wrapping_add(1)));
+        self.has_time().then_some(Look {
+            at: since.wrapping_add(passed),
+            since,
+            ran,
+        })
     }
 
     /// Monitor: whether [`Self::time`] is `Some`. Cheap, as are the next two.
@@ -205,11 +225,15 @@ impl Published {
 
     /// Monitor: the sample that was answered, and the state.
     pub fn sample(&self) -> (State, Sample) {
-        let state = State::of(register(&self.registers, 0));
         (
-            state,
+            self.state(),
             zerocopy::transmute!(load::<3>(&self.registers, SAMPLE)),
         )
+    }
+
+    /// Monitor: the state that was answered.
+    pub fn state(&self) -> State {
+        State::of(register(&self.registers, 0))
     }
 
     /// Monitor: SPSR_EL2.
@@ -368,7 +392,7 @@ mod tests {
         let mut stats = ExitStats::new(10);
         stats.count(ExitClass::Hvc, 20, 30, 0x4000, 7);
         stats.count(ExitClass::Uart, 40, 45, 0x5000, 8);
-        published.answer_exits(ask(Request::Exits), &stats);
+        published.answer_exits(ask(Request::Exits), &stats, None);
         for class in ExitClass::ALL {
             assert_eq!(published.class(class), *stats.class(class));
             assert_eq!(published.count(class), stats.class(class).count);
@@ -415,7 +439,7 @@ mod tests {
             };
             published.ask(0, Request::Time);
             let question = published.question(0).unwrap();
-            published.answer_time(question, Some(&usage), 62);
+            published.answer_time(question, State::On, Some(&usage), 62);
             assert!(published.is_answered());
             assert_eq!(published.time(), Some((usage, 62)));
             assert_eq!(published.is_shared(), policy != Policy::Pinned);
@@ -425,7 +449,7 @@ mod tests {
         }
         published.ask(0, Request::Time);
         let question = published.question(0).unwrap();
-        published.answer_time(question, None, 62);
+        published.answer_time(question, State::On, None, 62);
         assert_eq!(published.time(), None);
         assert!(!published.has_time() && !published.is_shared());
         let none = Usage {
@@ -436,7 +460,7 @@ mod tests {
         };
         published.ask(0, Request::Time);
         let question = published.question(0).unwrap();
-        published.answer_time(question, Some(&none), 62);
+        published.answer_time(question, State::On, Some(&none), 62);
         assert!(published.is_shared() && !published.has_waits(0..40));
     }
 

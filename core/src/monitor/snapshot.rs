@@ -19,6 +19,17 @@ pub enum State {
 }
 
 impl State {
+    /// Returns the word for it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Starting => "starting",
+            Self::On => "on",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+        }
+    }
+
     /// Decodes a word; unknown values are [`Self::Off`].
     pub const fn of(word: u64) -> Self {
         match word {

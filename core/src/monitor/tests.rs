@@ -74,7 +74,7 @@ impl Desk {
             return;
         };
         let samples = self.asked.iter().filter(|(of, _)| *of == row);
-        let samples = samples.count().saturating_sub(BEFORE) as u64;
+        let samples = samples.count().saturating_sub(BEFORE + 1) as u64;
         let sample = Sample {
             pc: 0x1000 * u64::from(self.vcpus[row].pcpu),
             before: 0,
@@ -96,7 +96,7 @@ impl Desk {
                 let none = Interrupts::default();
                 self.published.answer_interrupts(question, &none);
             }
-            Request::Exits => self.published.answer_exits(question, &stats),
+            Request::Exits => self.published.answer_exits(question, &stats, None),
             Request::Time => {
                 let usage = (row != 1).then_some(Usage {
                     policy: Policy::Fair {
@@ -105,10 +105,14 @@ impl Desk {
                         period: 1,
                     },
                     run_state: RunState::Blocked,
-                    account: Account::new(0),
-                    passed: 9,
+                    account: Account {
+                        ran: self.now / 5,
+                        ..Account::new(0)
+                    },
+                    passed: self.now,
                 });
-                self.published.answer_time(question, usage.as_ref(), HZ);
+                self.published
+                    .answer_time(question, state, usage.as_ref(), HZ);
             }
         }
     }
@@ -151,17 +155,15 @@ impl Desk {
 #[test]
 fn one_key_tells_everything_about_all() {
     let mut desk = Desk::new(|_| Some((State::On, 0)));
-    let (_, vcpus) = tables();
-    desk.monitor.open(1, &vcpus);
+    assert_eq!(desk.key(b'a'), Action::Nothing);
     let said = desk.say();
-    assert_eq!(said[0], "keys go to the monitor, about beta (? shows them)");
     let heads: Vec<_> = said.iter().filter(|line| line.contains(" vcpu ")).collect();
     assert_eq!(
         heads,
         [
-            "alpha vcpu 0 on pcpu 0: spinning on 0x0",
-            "alpha vcpu 1 on pcpu 2: spinning on 0x2000",
-            "beta vcpu 0 on pcpu 1: spinning on 0x1000"
+            " 20.00%  alpha vcpu 0 on pcpu 0: spinning on 0x0",
+            "         alpha vcpu 1 on pcpu 2: spinning on 0x2000",
+            " 20.00%  beta vcpu 0 on pcpu 1: spinning on 0x1000"
         ]
     );
     assert_eq!(said.iter().filter(|line| line.contains("  x0=")).count(), 3);
@@ -180,26 +182,36 @@ fn samples_are_taken_with_time_between() {
     desk.key(b'd');
     desk.say();
     let asked: Vec<_> = desk.asked.iter().map(|(_, request)| *request).collect();
-    assert_eq!(asked, QUESTIONS);
+    assert_eq!(asked[0], Request::Time, "the first look");
+    assert_eq!(asked[1..], QUESTIONS);
     assert!(desk.asked.iter().all(|(row, _)| *row == 2));
     let ticks = INTERVAL_MS * HZ / 1000 * (SAMPLES as u64 - 1);
     // Before and after the diagnosis.
     let pauses = 2 * (HZ / 10_000);
-    assert_eq!(desk.now, 1_000 + ticks + pauses);
+    assert_eq!(desk.now, 1_000 + HZ + ticks + pauses);
 }
 
 #[test]
 fn a_list_is_a_line_for_each() {
     let mut desk = Desk::new(|pcpu| Some((State::On, u64::from(pcpu == 0))));
-    desk.key(b'l');
+    let (vms, vcpus) = tables();
+    desk.monitor.open(1, &vms, &vcpus);
+    let list = [
+        " 20.00%  alpha vcpu 0 on pcpu 0: runs",
+        "         alpha vcpu 1 on pcpu 2: spinning on 0x2000",
+        " 20.00%  beta  vcpu 0 on pcpu 1: spinning on 0x1000",
+    ];
+    let said = desk.say();
     assert_eq!(
-        desk.say(),
-        [
-            "alpha vcpu 0 on pcpu 0: runs",
-            "alpha vcpu 1 on pcpu 2: spinning on 0x2000",
-            "beta vcpu 0 on pcpu 1: spinning on 0x1000"
-        ]
+        said[0],
+        "keys go to the monitor, about beta (? shows them); CPU time of a second:"
     );
+    assert_eq!(said[1..], list, "the list comes first");
+    let began = desk.now;
+    desk.key(b'l');
+    assert_eq!(desk.say()[1..], list);
+    let took = desk.now - began;
+    assert!((HZ..HZ + HZ / 20).contains(&took), "{took}");
 }
 
 #[test]
@@ -209,9 +221,10 @@ fn a_pcpu_that_is_lost_holds_nothing_up() {
     assert_eq!(
         desk.say(),
         [
-            "alpha vcpu 0 on pcpu 0: paused",
-            "alpha vcpu 1 on pcpu 2: its pcpu does not answer",
-            "beta vcpu 0 on pcpu 1: paused"
+            "CPU time of a second:",
+            " 20.00%  alpha vcpu 0 on pcpu 0: paused",
+            "         alpha vcpu 1 on pcpu 2: its pcpu does not answer",
+            " 20.00%  beta vcpu 0 on pcpu 1: paused"
         ]
     );
 }
@@ -292,12 +305,13 @@ fn cpu_time_is_told_of_all_without_waking_them() {
     assert_eq!(
         desk.say(),
         [
-            "alpha vcpu 0 on pcpu 0: fair weight 2, asleep, had   0.00% of its pcpu",
-            "  time ran=0 of=9000 stolen=0 longest=0",
+            "CPU time of a second:",
+            " 20.00%  alpha vcpu 0 on pcpu 0: asleep         fair weight 2",
+            "  time ran=200200000 of=1001000000 stolen=0 longest=0",
             "  time turns=0 overruns=0",
-            "alpha vcpu 1 on pcpu 2: not there",
-            "beta vcpu 0 on pcpu 1: fair weight 2, asleep, had   0.00% of its pcpu",
-            "  time ran=0 of=9000 stolen=0 longest=0",
+            "         alpha vcpu 1 on pcpu 2: not there",
+            " 20.00%  beta vcpu 0 on pcpu 1: asleep         fair weight 2",
+            "  time ran=200200000 of=1001000000 stolen=0 longest=0",
             "  time turns=0 overruns=0",
         ]
     );
@@ -306,7 +320,7 @@ fn cpu_time_is_told_of_all_without_waking_them() {
             .iter()
             .all(|(_, request)| *request == Request::Time)
     );
-    assert_eq!(desk.now, 1_000, "and at once");
+    assert_eq!(desk.now, 1_000 + HZ, "a second apart");
 }
 
 /// Types keys; returns the action of the last one and what was printed.
@@ -409,7 +423,36 @@ fn a_pool_is_typed_as_the_numbers_of_its_cpus() {
     let (_, said) = type_keys(&mut desk, "l");
     assert!(
         said.iter()
-            .any(|line| line.starts_with("beta vcpu 0 on pcpu 3")),
+            .any(|line| line.contains("beta vcpu 0 on pcpu 3")),
         "{said:?}"
+    );
+}
+
+#[test]
+fn a_report_that_is_ended_in_its_first_second_says_no_more() {
+    let mut desk = Desk::new(|_| Some((State::On, 0)));
+    desk.key(b'l');
+    let mut line = TextLine::new();
+    for _ in 0..2 {
+        desk.monitor.next(
+            &desk.vms,
+            &desk.vcpus,
+            &desk.locations,
+            &desk.published,
+            [desk.now, HZ],
+            &mut line,
+        );
+    }
+    assert_eq!(desk.key(b'q'), Action::Leave);
+    assert_eq!(desk.say(), ["keys go to VMs again"]);
+}
+
+#[test]
+fn who_stops_is_not_asleep() {
+    let mut desk = Desk::new(|_| Some((State::Stopped, 0)));
+    desk.key(b't');
+    assert_eq!(
+        desk.say()[1],
+        " 20.00%  alpha vcpu 0 on pcpu 0: stopped        fair weight 2"
     );
 }

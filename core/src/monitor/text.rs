@@ -23,9 +23,10 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Writes the start of a line about the vCPU.
-    pub fn begin(&self, line: &mut TextLine) {
+    /// Writes the start of a line about the vCPU, with the name from the column behind its share to `end`.
+    pub fn begin(&self, end: usize, line: &mut TextLine) {
         line.name(&self.name)
+            .column(end)
             .text(" vcpu ")
             .decimal(self.vcpu)
             .text(" on pcpu ")
@@ -35,7 +36,7 @@ impl Subject {
 }
 
 const PER_LINE: usize = 3;
-/// Policy, state and share of CPU time.
+/// What the vCPU does for its pCPU's scheduler, and its policy.
 const STANDS: usize = 1;
 const TIME: usize = STANDS + 1;
 const PC: usize = TIME + cpu_time::LINES;
@@ -64,7 +65,7 @@ pub fn is_empty(n: usize, published: &Published) -> bool {
             !published.is_shared() || classes.is_some_and(|some| !published.has_waits(some))
         }
         // A vCPU that is not on has no registers.
-        PC..HEADINGS => !matches!(published.sample().0, State::On | State::Paused),
+        PC..HEADINGS => !matches!(published.state(), State::On | State::Paused),
         HEADINGS | TOTALS | LAST => published.totals().exits == 0,
         CLASSES..TOTALS => ExitClass::ALL
             .get(n.wrapping_sub(CLASSES))
@@ -127,10 +128,12 @@ pub fn write(n: usize, published: &Published, line: &mut TextLine) {
     }
 }
 
-/// Writes the policy, the state and the share of CPU time of a vCPU.
+/// Writes what the vCPU does for its pCPU's scheduler, and its policy.
 pub fn stands(published: &Published, line: &mut TextLine) {
     match published.time() {
-        Some((usage, frequency)) => cpu_time::stands(&usage, frequency, line),
+        Some((usage, frequency)) => {
+            super::cpu_time::stands(published.state(), &usage, frequency, line);
+        }
         None => {
             line.text("not there");
         }
@@ -242,7 +245,7 @@ mod tests {
         interrupts.pending[0] = Pending::new(27, true, 1, 0xa0);
         interrupts.pending[1] = Pending::new(45, false, 0, 0);
         published.answer_interrupts(ask(Request::Interrupts), &interrupts);
-        published.answer_exits(ask(Request::Exits), stats);
+        published.answer_exits(ask(Request::Exits), stats, None);
         let usage = Usage {
             policy: Policy::Fair {
                 weight: 2,
@@ -257,7 +260,7 @@ mod tests {
             },
             passed: 100,
         };
-        published.answer_time(ask(Request::Time), Some(&usage), 1_000_000_000);
+        published.answer_time(ask(Request::Time), state, Some(&usage), 1_000_000_000);
         (1..LINES)
             .filter(|n| !is_empty(*n, &published))
             .map(|n| {
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!(
             text[..5],
             [
-                "  cpu time: fair weight 2, ready, had  25.00% of its pcpu",
+                "  cpu time: ready          fair weight 2",
                 "  time ran=25 of=100 stolen=0 longest=0",
                 "  time turns=3 overruns=0",
                 "  pc=0x40080000 spsr=0x3c5 (EL1h D A I F)",

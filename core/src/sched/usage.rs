@@ -95,6 +95,12 @@ pub struct UsageWords {
 impl UsageWords {
     /// Index of the word that is 0 if the vCPU is pinned.
     pub const POLICY: usize = offset_of!(Self, policy) / 8;
+    /// Indices of the words with the time since which it is counted, with that time's length, and with how long the vCPU ran of it.
+    pub const LOOK: [usize; 3] = [
+        offset_of!(Self, account) / 8 + offset_of!(Account, since) / 8,
+        offset_of!(Self, passed) / 8,
+        offset_of!(Self, account) / 8 + offset_of!(Account, ran) / 8,
+    ];
     /// Index of the word with the first two classes of waits.
     pub const WAITS: usize = (offset_of!(Self, account) + offset_of!(Account, waits)) / 8;
 

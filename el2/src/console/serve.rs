@@ -266,7 +266,7 @@ impl Console {
                     commanded = true;
                 }
                 Key::Monitor => {
-                    self.monitor.open(self.keys.focus, plan().vcpus);
+                    self.monitor.open(self.keys.focus, vms, plan().vcpus);
                     commanded = true;
                 }
                 Key::Command(key) => {

@@ -75,7 +75,7 @@ mod tests {
         let console = format!(
             "[a] one\r\n[a] t o\r\n[a] x\r\n[b] three\r\n[a] TALLY {tally}\r\n[a] DONE\r\n\
              [el2] exits vm=a vcpu=0\r\n[el2]   sgi 3000 1 1 1 3 0 0.1\r\n\
-             [el2]   all 3000 exits, guest 1 of 5000999 cycles (0.1%), away 0\r\n\
+             [el2]   all 3000 exits, guest 1 of 5000999 cycles (0.1%), away 0 (0.0%), per s 599880\r\n\
              [el2] exits vm=a vcpu=1\r\n[el2]   sgi 4000 1 1 1 4 0 0.1\r\n"
         );
         transcript.push(console.as_bytes());

@@ -300,7 +300,7 @@ mod tests {
                 &[
                     "  hvc 2 10 20 30 40 5 4.00 7",
                     "  uart 1 60 60 60 60 0 6.00 7",
-                    "  all 3 exits, guest 900 of 1000 cycles ( 90.00%), away 0",
+                    "  all 3 exits, guest 900 of 1000 cycles ( 90.00%), away 0 (  0.00%), per s 3000000",
                     "  time ran=25 of=100 stolen=50 longest=9",
                     "  time turns=4 overruns=1",
                     "  waits 16=3",
@@ -313,7 +313,7 @@ mod tests {
                 1,
                 &[
                     "  hvc 2 100 100 100 200 0 20.00 7",
-                    "  all 2 exits, guest 800 of 1000 cycles ( 80.00%), away 0",
+                    "  all 2 exits, guest 800 of 1000 cycles ( 80.00%), away 0 (  0.00%), per s 3000000",
                     "  time ran=75 of=100 stolen=10 longest=20000",
                     "  time turns=4 overruns=2",
                     "  waits 16=1 32768=2",
@@ -324,7 +324,7 @@ mod tests {
                 0,
                 &[
                     "  vtimer-irq 5 1 1 1 5 0 0.50 7",
-                    "  all 5 exits, guest 995 of 1000 cycles ( 99.50%), away 0",
+                    "  all 5 exits, guest 995 of 1000 cycles ( 99.50%), away 0 (  0.00%), per s 3000000",
                 ],
             ),
         ];

@@ -249,7 +249,9 @@ mod tests {
     #[test]
     fn the_last_line_has_the_cycles_on_and_away() {
         let mut table = ExitTable::default();
-        table.take("  all 17 exits, guest 1200 of 1500 cycles (80.0%), away 200");
+        table.take(
+            "  all 17 exits, guest 1200 of 1500 cycles (80.0%), away 200 (13.33%), per s 11333333",
+        );
         assert_eq!((table.elapsed, table.away), (1500, 200));
         table.take("  hvc 1 180 201.5 950 201500 12.25 61.3%");
         assert_eq!((table.elapsed, table.away), (1500, 200));

@@ -1,0 +1,239 @@
+//! CPU time of a vCPU: what it has had of its pCPU in the last second, which is the difference of two looks at its account, what it
+//! does, and its policy.
+
+use bulkhead_abi::console::{Field, Percent};
+use bulkhead_abi::plan::MAX_VCPUS;
+
+use super::published::Published;
+use super::snapshot::State;
+use crate::console::cpu_time::nanoseconds;
+use crate::console::text::TextLine;
+use crate::sched::{Policy, RunState, Usage};
+
+/// The column behind a share.
+pub const SHARE: usize = 9;
+/// Width of what a vCPU does, and the blanks behind it.
+const DOES: usize = 15;
+
+/// CPU time of a vCPU (ticks).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// When that was (physical counter).
+    pub at: u64,
+    /// Since when it is counted.
+    pub since: u64,
+    /// For how long the vCPU ran.
+    pub ran: u64,
+}
+
+/// The first look at each vCPU, in the order of the plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares([Look; MAX_VCPUS]);
+
+impl Shares {
+    /// Nobody was looked at.
+    pub const fn new() -> Self {
+        Self(
+            [Look {
+                at: 0,
+                since: 0,
+                ran: 0,
+            }; MAX_VCPUS],
+        )
+    }
+
+    /// Keeps the answer about the vCPU in `row` as the first look.
+    pub fn keep(&mut self, row: usize, published: &Published) {
+        if let (Some(place), Some(look)) = (self.0.get_mut(row), published.look()) {
+            *place = look;
+        }
+    }
+
+    /// Returns the share between the first look at the vCPU in `row` and the answer about it, or since it
+    /// started if it did so in between.
+    pub fn of(&self, row: usize, published: &Published) -> Option<Percent> {
+        let look = published.look()?;
+        let first = self.0.get(row).filter(|first| first.since == look.since);
+        let before = first.map_or((look.since, 0), |first| (first.at, first.ran));
+        Some(Percent {
+            part: look.ran.wrapping_sub(before.1),
+            of: look.at.wrapping_sub(before.0),
+        })
+    }
+}
+
+/// Appends a share as the first column of a line.
+pub fn share(share: Option<Percent>, line: &mut TextLine) {
+    if let Some(share) = share {
+        share.write(line);
+        line.byte(b'%');
+    }
+    line.column(SHARE);
+}
+
+/// Appends what a vCPU does and its policy: `out of budget  rt 500/2000 us, more in 120 us`.
+pub fn stands(state: State, usage: &Usage, frequency: u64, line: &mut TextLine) {
+    let us = |ticks| nanoseconds(ticks, frequency) / 1000;
+    let words = match (state, usage.run_state) {
+        (State::On, RunState::Blocked) => "asleep",
+        (State::On, RunState::Ready) => "ready",
+        (State::On, RunState::Running) => "running",
+        (State::On, RunState::Throttled(_)) => "out of budget",
+        (state, _) => state.words(),
+    };
+    line.text(words);
+    for _ in words.len()..DOES {
+        line.byte(b' ');
+    }
+    match usage.policy {
+        Policy::Pinned => {
+            line.text("pinned");
+        }
+        Policy::Server { budget, period } => {
+            line.text("rt ").decimal(us(budget)).byte(b'/');
+            line.decimal(us(period)).text(" us");
+        }
+        Policy::Fair {
+            weight,
+            quota,
+            period,
+        } => {
+            line.text("fair weight ").decimal(weight.into());
+            if quota < period {
+                line.text(" cap ").decimal(us(quota)).byte(b'/');
+                line.decimal(us(period)).text(" us");
+            }
+        }
+    }
+    if let (State::On, RunState::Throttled(ticks)) = (state, usage.run_state) {
+        line.text(", more in ").decimal(us(ticks)).text(" us");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::Request;
+    use crate::sched::Account;
+    use std::string::String;
+
+    fn text(write: impl FnOnce(&mut TextLine)) -> String {
+        let mut line = TextLine::new();
+        write(&mut line);
+        String::from_utf8(line.as_bytes().to_vec()).unwrap()
+    }
+
+    fn usage(since: u64, passed: u64, ran: u64) -> Usage {
+        Usage {
+            policy: Policy::Pinned,
+            run_state: RunState::Running,
+            account: Account {
+                ran,
+                ..Account::new(since)
+            },
+            passed,
+        }
+    }
+
+    fn answer(published: &Published, usage: Option<&Usage>) {
+        published.ask(3, Request::Time);
+        let question = published.question(3).unwrap();
+        published.answer_time(question, State::On, usage, 1_000_000);
+    }
+
+    #[test]
+    fn a_share_is_of_the_time_between_two_looks() {
+        let (published, mut shares) = (Published::new(), Shares::new());
+        let of = |shares: &Shares, now: Option<&Usage>| {
+            answer(&published, now);
+            shares.of(3, &published).map(|share| (share.part, share.of))
+        };
+        assert_eq!(of(&shares, None), None, "it is not on its pcpu");
+        // Without a first look, or behind one at another life, it is of the whole life.
+        assert_eq!(of(&shares, Some(&usage(50, 100, 40))), Some((40, 100)));
+        shares.keep(3, &published);
+        assert_eq!(of(&shares, Some(&usage(50, 300, 90))), Some((50, 200)));
+        assert_eq!(of(&shares, Some(&usage(290, 60, 7))), Some((7, 60)));
+        // A vCPU that is gone at the first look leaves what was kept.
+        answer(&published, None);
+        shares.keep(3, &published);
+        assert_eq!(of(&shares, Some(&usage(50, 300, 90))), Some((50, 200)));
+        shares.keep(MAX_VCPUS, &published);
+        assert!(shares.of(MAX_VCPUS, &published).is_some());
+    }
+
+    #[test]
+    fn shares_are_a_column() {
+        let half = Percent { part: 1, of: 2 };
+        let all = Percent { part: 2, of: 2 };
+        assert_eq!(text(|line| share(Some(half), line)), " 50.00%  ");
+        assert_eq!(text(|line| share(Some(all), line)), "100.00%  ");
+        assert_eq!(text(|line| share(None, line)), "         ");
+    }
+
+    #[test]
+    fn what_a_vcpu_does_and_its_policy_are_said() {
+        let cap = Policy::Fair {
+            weight: 1000,
+            quota: 9_999_999,
+            period: 10_000_000,
+        };
+        let server = Policy::Server {
+            budget: 500,
+            period: 2000,
+        };
+        let throttled = RunState::Throttled(10_000_000);
+        for (state, run_state, policy, said) in [
+            (
+                State::On,
+                throttled,
+                cap,
+                "out of budget  fair weight 1000 cap 9999999/10000000 us, more in 10000000 us",
+            ),
+            (
+                State::On,
+                RunState::Blocked,
+                server,
+                "asleep         rt 500/2000 us",
+            ),
+            (
+                State::On,
+                RunState::Ready,
+                server,
+                "ready          rt 500/2000 us",
+            ),
+            (
+                State::On,
+                RunState::Running,
+                Policy::Pinned,
+                "running        pinned",
+            ),
+            // Nobody who is stopped sleeps, or waits for a budget.
+            (
+                State::Stopped,
+                RunState::Blocked,
+                server,
+                "stopped        rt 500/2000 us",
+            ),
+            (
+                State::Paused,
+                throttled,
+                server,
+                "paused         rt 500/2000 us",
+            ),
+            (
+                State::Off,
+                RunState::Blocked,
+                Policy::Pinned,
+                "off            pinned",
+            ),
+        ] {
+            let usage = Usage {
+                policy,
+                run_state,
+                ..usage(0, 3, 1)
+            };
+            assert_eq!(text(|line| stands(state, &usage, 1_000_000, line)), said);
+        }
+    }
+}
