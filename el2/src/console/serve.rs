@@ -51,6 +51,13 @@ pub struct Again {
     pub monitor: Option<u64>,
 }
 
+impl Again {
+    /// Has it look at `time` at the latest, whatever else it waits for: the monitor waits for a second between two looks at CPU time.
+    fn look_at(&mut self, time: u64) {
+        self.monitor = Some(self.monitor.map_or(time, |at| at.min(time)));
+    }
+}
+
 fn now() -> Now {
     Now {
         ticks: timer::now(),
@@ -193,14 +200,14 @@ impl Console {
         if held {
             // The guest does not say when it has read.
             let look = now.ticks.saturating_add(timer::milliseconds(FLUSH_MS));
-            again.monitor = again.monitor.or(Some(look));
+            again.look_at(look);
         }
         // The UART does not ask for the next turn where servers count on the time between two, nor where it has room still: one that is
         // fast would take the whole pCPU, by exits one behind the other.
         self.not_before = rest_until(now).max(now.ticks.saturating_add(self.pace));
         let soon = room == 0 || self.pace != 0;
         if self.input || waits && soon {
-            again.monitor = again.monitor.or(Some(self.not_before));
+            again.look_at(self.not_before);
         }
         again.monitor = again.monitor.map(|at| at.max(self.not_before));
         self.uart.ask(waits && !soon, !self.input && !held);
