@@ -76,9 +76,6 @@ fn on_irq(_entered: u64) {
     }
     DEPTH.fetch_sub(1, Relaxed);
     gic::end(taken);
-    if intid == timer::INTID && gic::version() == 2 {
-        timer::move_line();
-    }
 }
 
 /// Time for an interrupt to arrive that is on its way.

@@ -8,6 +8,7 @@ use crate::board::Board;
 use crate::cpu;
 use crate::mmio::{read32, write8, write32, write64};
 use crate::sysreg::{dsb, isb};
+use crate::timer;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Distributor control.
@@ -277,6 +278,7 @@ pub fn acknowledge() -> Taken {
 pub fn end(taken: Taken) {
     if is_v2() {
         write32(v2::cpu_interface() + v2::EOIR, taken.0);
+        look_at_timer(taken);
     } else {
         msr!("icc_eoir1_el1", taken.0.into());
         isb();
@@ -287,9 +289,20 @@ pub fn end(taken: Taken) {
 pub fn deactivate(taken: Taken) {
     if is_v2() {
         write32(v2::cpu_interface() + v2::DIR, taken.0);
+        look_at_timer(taken);
     } else {
         msr!("icc_dir_el1", taken.0.into());
         isb();
+    }
+}
+
+/// Has QEMU look at the line of the timer again, whose interrupt was ended. If it rose between the handler's setting the timer and
+/// ending the interrupt, because the host or another CPU's turn took the time in between, QEMU's GICv2 says nothing until some
+/// line moves: the guest would sleep for good.
+#[inline(always)]
+fn look_at_timer(taken: Taken) {
+    if taken.intid() == timer::INTID {
+        timer::move_line();
     }
 }
 
