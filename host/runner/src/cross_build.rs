@@ -4,9 +4,11 @@
 //! another folder gives the same bytes.
 
 use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 
 use bulkhead_abi::plan::{Profile, UartKind};
 
@@ -23,6 +25,9 @@ use crate::progress::Step;
 const TARGET: &str = "aarch64-unknown-none-softfloat";
 /// Profile of EL2 and the guests (`Cargo.toml`).
 const PROFILE: &str = "machine";
+/// Package and program of EL2.
+const PACKAGE: &str = "bulkhead-el2";
+const EL2: &str = "bulkhead-el2";
 
 /// Configuration that EL2 is built for: each is other code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,20 +85,59 @@ impl Build {
         board.chain(profile).collect()
     }
 
-    /// Returns cargo's arguments, and the folder below the target folder in which the program lies. Each has a folder of
-    /// its own, so that going from one to the other builds nothing anew.
-    fn cargo(self) -> (Vec<String>, PathBuf) {
-        let mut arguments: Vec<String> = ["--package", "bulkhead-el2"].map(str::to_owned).into();
+    /// Returns the path of the program of this build, of those that were built in the target folder `target`.
+    fn place(self, target: &Path) -> PathBuf {
         let features = self.features();
-        let mut folder = PathBuf::new();
+        let name = match features.as_slice() {
+            [] => "usual".to_owned(),
+            some => some.join("-"),
+        };
+        target.join("programs").join(name).join(EL2)
+    }
+
+    /// Builds it by `command`, a call of cargo that lacks nothing but what to build; `run` runs that. Returns the path of the program.
+    ///
+    /// All builds have one target folder, in which what they share is compiled once, and cargo keeps what differs apart but
+    /// for the program, of which it keeps the last: that is copied to [a place of its own](Self::place). Who builds waits
+    /// for who does so until then.
+    fn build<T>(
+        self,
+        target: &Path,
+        mut command: Command,
+        run: impl FnOnce(Command) -> Result<T, Failure>,
+    ) -> Result<PathBuf, Failure> {
+        command
+            .args(["--package", PACKAGE, "--target-dir"])
+            .arg(target);
+        let features = self.features();
         if !features.is_empty() {
-            folder.push(features.join("-"));
-            let target = target_folder().join(&folder);
-            arguments.extend(["--features".to_owned(), features.join(",")]);
-            arguments.push("--target-dir".to_owned());
-            arguments.push(target.to_string_lossy().into_owned());
+            command.args(["--features", &features.join(",")]);
         }
-        (arguments, folder)
+        let cannot = |why| {
+            let what = format!("cannot keep EL2's program in {}", target.display());
+            Failure::environment(what, why, "")
+        };
+        let place = self.place(target);
+        let folder = place.parent().unwrap_or(target);
+        fs::create_dir_all(folder).map_err(cannot)?;
+        let turn = File::create(target.join("programs/turn")).map_err(cannot)?;
+        turn.lock().map_err(cannot)?;
+        run(command)?;
+        let made = target.join(TARGET).join(PROFILE).join(EL2);
+        let bytes = fs::read(&made).map_err(|why| {
+            Failure::failed(
+                format!("the package {PACKAGE} gives no program"),
+                why,
+                "see el2/Cargo.toml",
+            )
+        })?;
+        // What reads the one from before has it whole.
+        if fs::read(&place).ok().as_ref() != Some(&bytes) {
+            let mut unfinished = tempfile::NamedTempFile::new_in(folder).map_err(cannot)?;
+            unfinished.write_all(&bytes).map_err(cannot)?;
+            unfinished.persist(&place).map_err(|e| cannot(e.error))?;
+        }
+        Ok(place)
     }
 
     /// Returns a title for people.
@@ -118,22 +162,20 @@ pub fn built_guest(name: &str) -> PathBuf {
 
 /// Returns the path at which an earlier build has left EL2.
 pub fn built_el2(build: Build) -> PathBuf {
-    let (_, folder) = build.cargo();
-    let folder = target_folder().join(folder);
-    folder.join(TARGET).join(PROFILE).join("bulkhead-el2")
+    build.place(&el2_target())
+}
+
+/// Target folder of EL2. Guests have another one, so that both are built at a time.
+fn el2_target() -> PathBuf {
+    target_folder().join("el2")
 }
 
 /// Builds EL2; gives the path of its ELF file.
 pub fn el2(what: Build) -> Result<PathBuf, Failure> {
-    let (arguments, _) = what.cargo();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut programs = build(&what.title(), &arguments)?;
-    programs.pop_first().map(|(_, path)| path).ok_or_else(|| {
-        Failure::failed(
-            "the package bulkhead-el2 gives no program",
-            "",
-            "see el2/Cargo.toml",
-        )
+    let mut command = cargo(&checkout::root())?;
+    command.args(["build", "--target", TARGET, "--profile", PROFILE]);
+    what.build(&el2_target(), command, |command| {
+        cargo::build(&what.title(), command)
     })
 }
 
@@ -142,22 +184,13 @@ pub fn el2(what: Build) -> Result<PathBuf, Failure> {
 /// # Errors
 /// It does not compile, with the compiler's words, or cargo cannot be run.
 pub fn el2_of(root: &Path, target: &Path, what: Build) -> Result<PathBuf, Failure> {
-    let features = what.features();
-    let target = target.join(features.join("-"));
     let mut command = cargo(root)?;
-    command
-        .args(["build", "--quiet", "--locked", "--package", "bulkhead-el2"])
-        .args(["--target", TARGET, "--profile", PROFILE, "--target-dir"])
-        .arg(&target);
-    if !features.is_empty() {
-        command.args(["--features", &features.join(",")]);
-    }
-    command::run(
-        &mut command,
-        || format!("{} cannot be built", what.title()),
-        "",
-    )?;
-    Ok(target.join(TARGET).join(PROFILE).join("bulkhead-el2"))
+    command.args(["build", "--quiet", "--locked"]);
+    command.args(["--target", TARGET, "--profile", PROFILE]);
+    what.build(target, command, |mut command| {
+        let cannot = || format!("{} cannot be built", what.title());
+        command::run(&mut command, cannot, "")
+    })
 }
 
 /// Builds one guest program, that which a description calls `guest:NAME`.
@@ -344,20 +377,10 @@ mod tests {
         });
         let mut places = Vec::new();
         for build in builds {
-            let (arguments, _) = build.cargo();
-            let features = build.features().join(",");
-            let named = arguments
-                .windows(2)
-                .any(|pair| pair == ["--features", &features]);
-            assert_eq!(named, !features.is_empty(), "{build:?}");
             let place = built_el2(build);
             assert!(!places.contains(&place), "{build:?}");
             places.push(place);
         }
-        let usual = built_el2(Build::virt(3));
-        assert_eq!(usual.parent(), built_guest("hello").parent());
-        let gicv2 = Build::virt(2).cargo().0;
-        assert!(gicv2.windows(2).any(|pair| pair == ["--features", "gicv2"]));
     }
 
     #[test]

@@ -250,11 +250,11 @@ fn build(context: &Context) -> Result<String, Vec<String>> {
     let mut tool = Tool::start(folder.path(), &["build", &file])?;
     tool.says("building EL2")?;
     let objects =
-        || !entries(&target.join("aarch64-unknown-none-softfloat/machine/deps")).is_empty();
+        || !entries(&target.join("el2/aarch64-unknown-none-softfloat/machine/deps")).is_empty();
     tool.until("it compiles", objects)?;
     tool.interrupt()?;
     if target
-        .join("aarch64-unknown-none-softfloat/machine/bulkhead-el2")
+        .join("el2/aarch64-unknown-none-softfloat/machine/bulkhead-el2")
         .exists()
     {
         return Err(vec!["the compiler has gone on to its end".to_owned()]);
