@@ -1,5 +1,6 @@
 //! Tests of the tool as a whole: figures, reproducible images, the demo.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -81,15 +82,20 @@ fn longest_exit(context: &Context) -> Result<String, Vec<String>> {
         .filter_map(|(test, profile)| Some((test, profile.longest_row.as_ref()?)));
     let row = rows.max_by_key(|(_, row)| row.instructions);
     let row = row.map_or_else(String::new, |(test, row)| {
-        let exits: Vec<String> = row
-            .exits
+        let mut kinds: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for (kind, instructions) in &row.exits {
+            let (count, most) = kinds.entry(kind.as_str()).or_default();
+            *count += 1;
+            *most = (*most).max(*instructions);
+        }
+        let kinds: Vec<String> = kinds
             .iter()
-            .map(|(kind, n)| format!("{kind}: {n}"))
+            .map(|(kind, (count, most))| format!("{count} of {kind}, up to {most}"))
             .collect();
         format!(
-            "; one behind the other {} in {test} ({})",
+            "; one behind the other {} in {test}: {}",
             row.instructions,
-            exits.join(", ")
+            kinds.join("; ")
         )
     });
     if instructions <= ceiling {
