@@ -1,5 +1,5 @@
 //! Holds EL2's own map on each pCPU against what may run there: speculation at EL2, and a stray pointer, reach what is
-//! mapped. A walker of its own (DDI 0487, D8.3 "Translation table descriptor formats", stage 1 with one range of addresses),
+//! mapped; and what of it is executable or writable, a wild store or jump of EL2's makes use of. A walker of its own (DDI 0487, D8.3 "Translation table descriptor formats", stage 1 with one range of addresses),
 //! and the order of the page pool as `docs/internals/memory.md` has it.
 
 use std::cell::RefCell;
@@ -11,6 +11,7 @@ use bulkhead_abi::plan::{
 };
 use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::plan::Plan;
+use object::{Object, ObjectSymbol};
 
 use super::judge::{Cpu, name};
 use super::walk::{PAGE, Reader};
@@ -35,6 +36,12 @@ const NORMAL: u64 = 1 << 6 | 3 << 8 | 1 << 10 | 1 << 54;
 /// AttrIndx: device memory, and Normal memory that is not cacheable.
 const DEVICE: u64 = NORMAL | 1 << 2;
 const NON_CACHEABLE: u64 = NORMAL | 2 << 2;
+/// AP[2]: EL2 cannot write.
+const READ_ONLY: u64 = NORMAL | 1 << 7;
+/// The same without execute-never.
+const TEXT: u64 = READ_ONLY & !(1 << 54);
+/// SCTLR_EL2: the MMU is on, and what is writable is never executable (WXN), whatever a table says.
+const SCTLR: u64 = 1 << 19 | 1;
 
 /// A mapping of EL2.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +51,47 @@ struct Leaf {
     size: u64,
     /// The descriptor without kind and address.
     usage: u64,
+}
+
+/// Where the parts of EL2's image end, in bytes from its start; each has permissions of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    text: u64,
+    rodata: u64,
+    data: u64,
+    /// Of the plan, which lies behind the data. What follows is payloads of VMs: EL2 has no map of them.
+    plan: u64,
+}
+
+impl Parts {
+    /// Reads them from EL2's ELF file, and from where the plan is.
+    pub fn of(elf: &[u8], plan_offset: u64, plan_size: u64) -> Result<Self, String> {
+        let file = object::File::parse(elf).map_err(|error| error.to_string())?;
+        let end = |name: &str| {
+            let mut symbols = file.symbols();
+            let found = symbols.find(|symbol| symbol.name() == Ok(name));
+            let found = found.ok_or_else(|| format!("EL2 has no {name}"))?;
+            Ok::<_, String>(found.address() - EL2)
+        };
+        Ok(Self {
+            text: end("__text_end")?,
+            rodata: end("__rodata_end")?,
+            data: end("__data_end")?,
+            plan: (plan_offset + plan_size).next_multiple_of(PAGE),
+        })
+    }
+
+    /// How the page that begins here is to be mapped, if it is.
+    fn usage(self, offset: u64) -> Option<u64> {
+        let parts = [
+            (self.text, TEXT),
+            (self.rodata, READ_ONLY),
+            (self.data, NORMAL),
+            (self.plan, READ_ONLY),
+        ];
+        let part = parts.into_iter().find(|(end, _)| offset < *end)?;
+        Some(part.1)
+    }
 }
 
 /// What a page of the page pool is for.
@@ -64,6 +112,9 @@ enum Owner {
 
 fn walk(cpu: &Cpu, read: &mut Reader<'_>) -> Result<(Vec<Leaf>, Vec<String>), String> {
     // T0SZ: 39 bits, from level 1. TG0: 4 KiB. DS, HPD and the like, by which bits mean something else: none.
+    if cpu.sctlr & SCTLR != SCTLR {
+        return Err(format!("SCTLR_EL2 is {:#x}", cpu.sctlr));
+    }
     if cpu.tcr & 0x3f != 25 || cpu.tcr & 3 << 14 != 0 || cpu.tcr >> 24 & 0x7f != 0 {
         return Err(format!("TCR_EL2 is {:#x}", cpu.tcr));
     }
@@ -142,13 +193,19 @@ pub(super) fn may_run(plan: &Plan<'_>, thread: usize, pcpu: usize) -> bool {
 }
 
 /// Returns what is wrong with EL2's maps; empty if each has what it should, nothing less and nothing more.
-pub fn judge(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> Vec<String> {
+pub fn judge(
+    plan: &Plan<'_>,
+    base: u64,
+    parts: Parts,
+    cpus: &[Cpu],
+    read: &mut Reader<'_>,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut places = BTreeMap::new();
     for (pcpu, leaves) in maps(plan, cpus, read, &mut wrong) {
         let mut add = |why: String| wrong.push(format!("pcpu {pcpu}: {why}"));
         for leaf in &leaves {
-            if let Some(why) = flaw(plan, base, pcpu, leaf) {
+            if let Some(why) = flaw(plan, base, parts, pcpu, leaf) {
                 add(format!("{:#x} is mapped to {:#x}: {why}", leaf.va, leaf.pa));
             }
         }
@@ -229,7 +286,13 @@ fn maps(
 }
 
 /// Returns why a pCPU should not map something so.
-fn flaw(plan: &Plan<'_>, base: u64, pcpu: usize, leaf: &Leaf) -> Option<&'static str> {
+fn flaw(
+    plan: &Plan<'_>,
+    base: u64,
+    parts: Parts,
+    pcpu: usize,
+    leaf: &Leaf,
+) -> Option<&'static str> {
     let owner = owner(plan, base, leaf.pa);
     let own_service = |n: usize| usize::from(plan.service_threads()[n].pcpu) == pcpu;
     if leaf.va >= EL2 + EL2_SIZE {
@@ -262,9 +325,14 @@ fn flaw(plan: &Plan<'_>, base: u64, pcpu: usize, leaf: &Leaf) -> Option<&'static
         let device = frames
             .iter()
             .any(|(start, size)| leaf.pa.wrapping_sub(*start) < *size);
-        let image = block == 0 && leaf.pa.wrapping_sub(base) == offset;
-        let fits =
-            image && offset < plan.header.image.page_pool_offset || device && leaf.usage == DEVICE;
+        if block == 0 && leaf.pa.wrapping_sub(base) == offset {
+            return match parts.usage(offset) {
+                Some(usage) if usage == leaf.usage => None,
+                Some(_) => Some("other permissions than this part of the image should have"),
+                None => Some("behind the plan, where EL2 has nothing"),
+            };
+        }
+        let fits = device && leaf.usage == DEVICE;
         return (!fits).then_some("neither the image nor a device of EL2");
     };
     if leaf.usage != NORMAL
@@ -366,10 +434,37 @@ fn first_keys(vm: u8, vcpus: usize) -> Vec<u64> {
     words.into_inner()
 }
 
-/// Tables of the pCPUs that map what differs between them.
-pub fn private_tables(plan: &Plan<'_>, base: u64) -> Vec<u64> {
+/// Tables that map the image, by the level-2 table of the first pCPU, and what differs between pCPUs.
+pub fn tables(plan: &Plan<'_>, base: u64, pages: &BTreeMap<u64, Vec<u64>>) -> Vec<u64> {
     let pool = base + plan.header.image.page_pool_offset;
+    let image = pages
+        .get(&(pool + LEVEL2 * PAGE))
+        .map(|table| table[0] & ADDRESS);
     (0..plan.pcpus.len() as u64)
         .map(|pcpu| pool + (pcpu * u64::from(PCPU_PAGES) + LEVEL3) * PAGE)
+        .chain(image)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_the_image_has_its_permissions() {
+        let parts = Parts {
+            text: 0x3000,
+            rodata: 0x4000,
+            data: 0x6000,
+            plan: 0x7000,
+        };
+        assert_eq!(parts.usage(0x2000), Some(TEXT));
+        assert_eq!(parts.usage(0x3000), Some(READ_ONLY));
+        assert_eq!(parts.usage(0x4000), Some(NORMAL));
+        assert_eq!(parts.usage(0x6000), Some(READ_ONLY));
+        assert_eq!(parts.usage(0x7000), None);
+        // DDI 0487, D8.4 "Memory access control": AP[2] is bit 7, XN bit 54.
+        assert_eq!(TEXT >> 7 & 1 | (TEXT >> 54 & 1) << 1, 1);
+        assert_eq!(NORMAL >> 7 & 1 | (NORMAL >> 54 & 1) << 1, 2);
+    }
 }
