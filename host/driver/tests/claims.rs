@@ -1,0 +1,288 @@
+//! What documents say can be held against the code: tests that they name exist, each defence of the threat model has one,
+//! numbers in sentences are the constants that they stand for.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bulkhead_abi::plan::{
+    MAX_PCPUS, MAX_ROWS, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_VCPUS_PER_VM, MAX_VMS,
+};
+use bulkhead_core::boot_tree;
+use bulkhead_core::console::mux::{SILENT_MS, TURN_MS};
+use bulkhead_core::sched::balance;
+use bulkhead_core::sched::bound::Costs;
+use bulkhead_core::vgic::PRIORITY_BITS;
+use bulkhead_driver::testing;
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+/// What looks like the name of a test and is a folder of the reader's.
+const OTHERS: [&str; 1] = ["boards/mine"];
+const THREATS: &str = "docs/internals/threat-model.md";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the repository")
+}
+
+/// The text of a document, by its path from the root.
+fn document(name: &str) -> String {
+    let text = fs::read_to_string(root().join(name));
+    text.unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Paths of the documents at the root and in the book.
+fn documents() -> Vec<String> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut folders = vec![root.join("docs")];
+    let top = fs::read_dir(&root).expect("the root");
+    let mut files: Vec<PathBuf> = top.map(|entry| entry.expect("an entry").path()).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("the book") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    for file in files {
+        if file.is_file() && file.extension().is_some_and(|kind| kind == "md") {
+            let name = file.strip_prefix(&root).expect("below the root");
+            found.push(name.display().to_string());
+        }
+    }
+    found.sort();
+    assert!(found.len() > 40, "{found:?}");
+    found
+}
+
+/// Names of tests, and of what stands before their first slash.
+struct Tests {
+    names: Vec<String>,
+    kinds: BTreeSet<String>,
+}
+
+impl Tests {
+    fn all() -> Self {
+        let tests = testing::all(&root()).expect("the tests");
+        let names: Vec<String> = tests.into_iter().map(|test| test.name).collect();
+        let kind = |name: &String| Some(name.split_once('/')?.0.to_owned());
+        let kinds = names.iter().filter_map(kind).collect();
+        Self { names, kinds }
+    }
+
+    /// Whether words in code are to be the name of a test, or the beginning of one: not a path, nor a pattern.
+    fn is_named_by(&self, code: &str) -> bool {
+        let Some((kind, rest)) = code.split_once('/') else {
+            return false;
+        };
+        let pattern = rest.is_empty()
+            || rest != "README" && rest.contains(|c: char| c.is_ascii_uppercase() || c == ' ');
+        self.kinds.contains(kind)
+            && !pattern
+            && !root().join(code).exists()
+            && !OTHERS.contains(&code)
+    }
+
+    /// Whether there is such a test: up to the end or a slash, or to a star at the end.
+    fn has(&self, code: &str) -> bool {
+        let (start, open) = code
+            .strip_suffix('*')
+            .map_or((code, false), |start| (start, true));
+        self.names.iter().any(|name| {
+            let rest = name.strip_prefix(start);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || open)
+        })
+    }
+}
+
+/// Words in code within sentences.
+fn codes(text: &str) -> Vec<String> {
+    let parser = Parser::new_ext(text, Options::ENABLE_TABLES);
+    parser
+        .filter_map(|event| match event {
+            Event::Code(code) => Some(code.into_string()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn documents_name_tests_that_exist() {
+    let tests = Tests::all();
+    let (mut count, mut wrong) = (0, Vec::new());
+    for name in documents() {
+        for code in codes(&document(&name)) {
+            if tests.is_named_by(&code) {
+                count += 1;
+                if !tests.has(&code) {
+                    wrong.push(format!("{name} names `{code}`, which is no test"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 150, "{count}");
+}
+
+#[test]
+fn a_name_that_is_no_test_is_found() {
+    let tests = Tests::all();
+    for (code, is_named, is_there) in [
+        ("system/hostile", true, true),
+        ("system/hostile/cortex-a53", true, true),
+        ("system/hostil", true, false),
+        ("system/gppt-tf-a*", true, true),
+        ("system/gppt-tf-b*", true, false),
+        ("docs/README", true, true),
+        ("system/NAME", false, false),
+        ("fuzz/src/sys.rs", false, false),
+        ("abi/src/plan.rs", false, false),
+        ("fuzz/", false, false),
+    ] {
+        assert_eq!(tests.is_named_by(code), is_named, "{code}");
+        assert_eq!(is_named && tests.has(code), is_there, "{code}");
+    }
+}
+
+/// Last cells of the rows of the table with this heading over its last column, with the first cell of each.
+fn last_cells(text: &str, heading: &str) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    let (mut row, mut cell): (Vec<(String, Vec<String>)>, _) = (Vec::new(), None);
+    let mut is_wanted = false;
+    for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::TableRow | Tag::TableHead) => row.clear(),
+            Event::Start(Tag::TableCell) => cell = Some((String::new(), Vec::new())),
+            Event::End(TagEnd::TableCell) => row.extend(cell.take()),
+            Event::End(TagEnd::TableHead) => {
+                is_wanted = row.last().is_some_and(|(words, _)| words == heading);
+            }
+            Event::End(TagEnd::TableRow) if is_wanted => {
+                let (first, last) = (row.first().cloned(), row.pop());
+                found.extend(first.zip(last).map(|(first, last)| (first.0, last.1)));
+            }
+            Event::Text(words) => {
+                if let Some((text, _)) = &mut cell {
+                    text.push_str(&words);
+                }
+            }
+            Event::Code(code) => {
+                if let Some((text, codes)) = &mut cell {
+                    text.push_str(&code);
+                    codes.push(code.into_string());
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn each_defence_of_the_threat_model_names_what_notices_its_absence() {
+    let tests = Tests::all();
+    let text = document(THREATS);
+    let edges = last_cells(&text, "noticed by");
+    assert!(edges.len() > 20, "{edges:?}");
+    let (_, defended) = text
+        .split_once("\n## What is defended\n")
+        .expect("what is defended");
+    let (defended, _) = defended.split_once("\n## ").expect("what is not");
+    let points: Vec<(String, Vec<String>)> = defended
+        .split("\n* ")
+        .skip(1)
+        .map(|point| (point.chars().take(40).collect(), codes(point)))
+        .collect();
+    assert!(points.len() > 6, "{points:?}");
+    for (what, codes) in edges.iter().chain(&points) {
+        let named = codes.iter().any(|code| tests.has(code));
+        assert!(named, "{THREATS}: no test notices if `{what}` is not so");
+    }
+}
+
+/// A sentence of a document with the numbers of the code in it.
+fn says(name: &str, sentence: &str) {
+    let text = document(name)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(text.contains(sentence), "{name} does not say `{sentence}`");
+}
+
+#[test]
+fn numbers_in_sentences_are_those_of_the_code() {
+    says(
+        "CAVEATS.md",
+        &format!(
+            "At most {MAX_PCPUS} pCPUs, {MAX_VMS} VMs, {MAX_VCPUS_PER_VM} vCPUs in a VM, {MAX_VCPUS_PER_PCPU} vCPUs on a \
+             pCPU; {MAX_ROWS} rows in a table of the plan"
+        ),
+    );
+    says("README.md", &format!("up to {MAX_PCPUS} CPUs"));
+    let kept = boot_tree::KEPT;
+    says(
+        "CAVEATS.md",
+        &format!(
+            "**{kept} ranges of memory, {kept} reserved ranges, {kept} CPUs** and {kept} UARTs of its kind from the boot \
+             tree, at most {} levels deep, and at most 2 MiB of tree. A board with more reserved ranges is refused",
+            boot_tree::DEPTH,
+        ),
+    );
+    says(
+        "CAVEATS.md",
+        &format!(
+            "counts {} instructions for a switch between vCPUs",
+            Costs::OF_BUILD.switch
+        ),
+    );
+    says(
+        "CAVEATS.md",
+        &format!(
+            "periods of {} ms while another CPU of its pool",
+            balance::PERIOD_MS
+        ),
+    );
+    says(
+        "CAVEATS.md",
+        &format!(
+            "have INTIDs of the board up to {}. The plan's proof refuses an SPI from {} on",
+            31 + MAX_SPIS,
+            32 + MAX_SPIS
+        ),
+    );
+    says(
+        "CAVEATS.md",
+        &format!("**vGIC**: {} bits of priority", PRIORITY_BITS.count_ones()),
+    );
+    says(
+        "CAVEATS.md",
+        &format!(
+            "holds up the console's other output for up to {}, and for up to {SILENT_MS} ms where it goes on with a line \
+             that was cut",
+            match TURN_MS {
+                1000 => "a second",
+                _ => "another time",
+            }
+        ),
+    );
+}
+
+/// A sum that goes wrong at EL2 is found by the gate only if it is checked: without that it would be another number.
+#[test]
+fn arithmetic_of_the_machine_is_checked() {
+    let workspace: toml::Table = document("Cargo.toml").parse().expect("the workspace");
+    let profile = &workspace["profile"]["machine"];
+    assert_eq!(profile["overflow-checks"].as_bool(), Some(true));
+    assert_eq!(profile["panic"].as_str(), Some("abort"));
+    let of_packages = profile.get("package").and_then(|all| all.as_table());
+    for (name, package) in of_packages.into_iter().flatten() {
+        let checks = package.get("overflow-checks").and_then(|it| it.as_bool());
+        assert_ne!(checks, Some(false), "{name}");
+    }
+}
