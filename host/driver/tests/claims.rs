@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bulkhead_abi::plan::{
-    MAX_PCPUS, MAX_ROWS, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_VCPUS_PER_VM, MAX_VMS,
+    MAX_MANAGERS, MAX_PCPUS, MAX_ROWS, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_VCPUS_PER_VM, MAX_VMS,
 };
 use bulkhead_core::boot_tree;
 use bulkhead_core::console::mux::{SILENT_MS, TURN_MS};
@@ -225,6 +225,9 @@ fn numbers_in_sentences_are_those_of_the_code() {
         ),
     );
     says("README.md", &format!("up to {MAX_PCPUS} CPUs"));
+    // Numbers that are words.
+    assert_eq!(MAX_MANAGERS, 4);
+    says("docs/how-to/manage.md", "and up to four can");
     let kept = boot_tree::KEPT;
     says(
         "CAVEATS.md",
@@ -271,6 +274,52 @@ fn numbers_in_sentences_are_those_of_the_code() {
             }
         ),
     );
+}
+
+/// Paths that the code map of ARCHITECTURE names: a folder of the root, or of the folder above in which it is indented.
+fn mapped() -> BTreeSet<String> {
+    let text = document("ARCHITECTURE.md");
+    let map = text.split("## Code map").nth(1).expect("a code map");
+    let map = map.split("```").nth(1).expect("the map itself");
+    let (mut above, mut found) = (String::new(), BTreeSet::new());
+    for line in map.lines().skip(1) {
+        let Some(name) = line.split_whitespace().next() else {
+            continue;
+        };
+        let path = match line.starts_with(' ') {
+            true => format!("{above}{name}"),
+            false => name.to_owned(),
+        };
+        if !line.starts_with(' ') {
+            above = path.clone();
+        }
+        found.insert(path.trim_end_matches('/').to_owned());
+    }
+    found
+}
+
+#[test]
+fn the_code_map_has_each_folder_and_nothing_else() {
+    let (root, mapped) = (root(), mapped());
+    assert!(mapped.len() > 30, "{mapped:?}");
+    for path in &mapped {
+        let in_sources = path.replacen('/', "/src/", 1);
+        let exists = root.join(path).exists() || root.join(in_sources).exists();
+        assert!(exists, "{path} is on the map only");
+    }
+    for above in ["", "core/src/", "host/"] {
+        for entry in fs::read_dir(root.join(above)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let made = name.starts_with('.') || ["target", "out"].contains(&name.as_str());
+            let of_tests = name.ends_with("tests");
+            if !entry.path().is_dir() || made || !above.is_empty() && of_tests {
+                continue;
+            }
+            let path = format!("{}{name}", above.replace("/src/", "/"));
+            assert!(mapped.contains(&path), "{path} is not on the map");
+        }
+    }
 }
 
 /// A sum that goes wrong at EL2 is found by the gate only if it is checked: without that it would be another number.
