@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bulkhead_abi::control::{
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, PORT_NAME, Request, Status, right,
+};
 use bulkhead_abi::plan::{
     MAX_MANAGERS, MAX_PCPUS, MAX_ROWS, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_VCPUS_PER_VM, MAX_VMS,
 };
@@ -225,6 +228,13 @@ fn numbers_in_sentences_are_those_of_the_code() {
         ),
     );
     says("README.md", &format!("up to {MAX_PCPUS} CPUs"));
+    says(
+        "docs/reference/boards.md",
+        &format!(
+            "reads up to {kept} ranges that the firmware keeps",
+            kept = boot_tree::KEPT
+        ),
+    );
     // Numbers that are words.
     assert_eq!(MAX_MANAGERS, 4);
     says("docs/how-to/manage.md", "and up to four can");
@@ -273,6 +283,79 @@ fn numbers_in_sentences_are_those_of_the_code() {
                 _ => "another time",
             }
         ),
+    );
+}
+
+/// Cells of the rows of a table whose head begins with these cells.
+fn rows(text: &str, head: &[&str]) -> Vec<Vec<String>> {
+    let cells = |line: &str| -> Vec<String> {
+        let inner = line
+            .strip_prefix('|')
+            .and_then(|line| line.strip_suffix('|'));
+        let cells = inner.unwrap_or_default().split('|');
+        cells.map(|cell| cell.trim().to_owned()).collect()
+    };
+    let mut lines = text.lines();
+    lines
+        .by_ref()
+        .find(|line| cells(line).iter().zip(head).filter(|(a, b)| a == b).count() == head.len())
+        .unwrap_or_else(|| panic!("a table {head:?}"));
+    lines
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .map(cells)
+        .collect()
+}
+
+#[test]
+fn the_control_protocol_is_that_of_the_code() {
+    let text = document("docs/reference/control.md");
+    let kinds = rows(&text, &["kind", "name", "right"]);
+    for (kind, row) in Kind::ALL.iter().zip(&kinds) {
+        let word = |bit: u32| right::ALL.iter().find(|(known, _)| *known == bit);
+        let right = word(kind.needs()).map_or("", |(_, word)| word);
+        let number = (*kind as u16).to_string();
+        let name = format!("{kind:?}").to_ascii_lowercase();
+        assert_eq!(row[..3], [number.as_str(), &name, right], "{row:?}");
+    }
+    let events: Vec<&str> = kinds[Kind::ALL.len()..]
+        .iter()
+        .map(|row| row[0].as_str())
+        .collect();
+    assert_eq!(
+        events,
+        [EVENT_STATE, EVENT_LIMITS].map(|kind| format!("{kind:#x}"))
+    );
+    let statuses = rows(&text, &["status", "meaning", "value 0"]);
+    let numbers: Vec<String> = statuses
+        .iter()
+        .flat_map(|row| row[0].split(", ").map(str::to_owned))
+        .collect();
+    let known = Status::ALL.map(|status| (status as u16).to_string());
+    assert_eq!(numbers, known);
+    // Offsets and sizes of the fields follow each other, up to the size of the whole.
+    let page: Vec<&str> = text.split("\n## ").collect();
+    for (heading, size) in [
+        ("Requests", size_of::<Request>()),
+        ("Messages", size_of::<Message>()),
+    ] {
+        let section = page.iter().find(|section| section.starts_with(heading));
+        let mut end = 0;
+        for row in rows(section.expect(heading), &["offset", "bytes", "field"]) {
+            assert_eq!(row[0], end.to_string(), "{row:?}");
+            end += row[1].parse::<usize>().expect("bytes");
+        }
+        assert_eq!(end, size, "{heading}");
+    }
+    let name = "docs/reference/control.md";
+    says(name, &format!("the name `{PORT_NAME}`"));
+    says(
+        name,
+        &format!("with {} readable bytes", size_of::<Request>()),
+    );
+    says(
+        name,
+        &format!("at least {} writable bytes", size_of::<Message>()),
     );
 }
 
