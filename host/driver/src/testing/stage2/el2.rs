@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use bulkhead_abi::plan::{
-    CpuPolicy, PCPU_PAGES, VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC,
-    VM_PAGES,
+    ACCESS_UNCACHED, ACCESS_WRITE, Backend, CpuPolicy, PCPU_PAGES, Region, RegionKind, VCPU_PAGES,
+    VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC, VM_PAGES, VirtioDevice,
 };
 use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::plan::Plan;
@@ -38,7 +38,9 @@ const DEVICE: u64 = NORMAL | 1 << 2;
 const NON_CACHEABLE: u64 = NORMAL | 2 << 2;
 /// AP[2]: EL2 cannot write.
 const READ_ONLY: u64 = NORMAL | 1 << 7;
-/// The same without execute-never.
+/// The hint that sixteen entries are of one run.
+const CONTIGUOUS: u64 = 1 << 52;
+/// [`READ_ONLY`] without execute-never.
 const TEXT: u64 = READ_ONLY & !(1 << 54);
 /// SCTLR_EL2: the MMU is on, and what is writable is never executable (WXN), whatever a table says.
 const SCTLR: u64 = 1 << 19 | 1;
@@ -229,6 +231,19 @@ pub fn judge(
                 .take(pages);
             (run.filter(|it| follows(*it)).count() == pages && !at(va - 1)).then_some(va)
         };
+        for region in served(plan, pcpu) {
+            let inside = |leaf: &&Leaf| {
+                leaf.va >= EL2 + EL2_SIZE && leaf.pa.wrapping_sub(region.pa) < region.size
+            };
+            let mapped: u64 = leaves.iter().filter(inside).map(|leaf| leaf.size).sum();
+            // Memory that several of these VMs share is there for each of them.
+            if mapped < region.size || mapped % region.size != 0 {
+                add(format!(
+                    "of the {:#x} bytes at {:#x} that a service thread needs {mapped:#x} are mapped",
+                    region.size, region.pa
+                ));
+            }
+        }
         let own = pcpu * PCPU_PAGES as usize;
         let block = PRIVATE + pcpu as u64;
         if place(block, own + 3, 5).is_none()
@@ -285,6 +300,25 @@ fn maps(
     maps
 }
 
+/// The memory that a pCPU maps for its service threads: of each VM with a device that one of them works for, and of each that
+/// serves one, what caches may hold.
+fn served<'a>(plan: &'a Plan<'_>, pcpu: usize) -> impl Iterator<Item = &'a Region> {
+    let here = move |backend: &Backend| {
+        let thread = plan.service_threads().get(usize::from(backend.service));
+        thread.is_some_and(|thread| usize::from(thread.pcpu) == pcpu)
+    };
+    let has_part = move |vm: u16| {
+        let serves = plan.backends().iter().any(|it| it.vm == vm && here(it));
+        let mut devices = plan.virtio_devices().iter().filter(|it| it.vm == vm);
+        let backend = |it: &VirtioDevice| plan.backends().get(usize::from(it.backend));
+        serves || devices.any(|it| backend(it).is_some_and(here))
+    };
+    plan.regions.iter().filter(move |region| {
+        let kinds = [RegionKind::Ram as u16, RegionKind::Shared as u16];
+        kinds.contains(&region.kind) && region.access & ACCESS_UNCACHED == 0 && has_part(region.vm)
+    })
+}
+
 /// Returns why a pCPU should not map something so.
 fn flaw(
     plan: &Plan<'_>,
@@ -296,12 +330,14 @@ fn flaw(
     let owner = owner(plan, base, leaf.pa);
     let own_service = |n: usize| usize::from(plan.service_threads()[n].pcpu) == pcpu;
     if leaf.va >= EL2 + EL2_SIZE {
-        // What a service thread reaches: `system/…` tests of devices judge what is there.
-        let serves = (0..plan.service_threads().len()).any(own_service);
         let fits = match owner {
             Some(Owner::Service(n)) => own_service(n),
             Some(_) => false,
-            None => serves,
+            None => served(plan, pcpu).any(|region| {
+                let writes = region.access & ACCESS_WRITE != 0;
+                let usage = leaf.usage & !CONTIGUOUS == if writes { NORMAL } else { READ_ONLY };
+                usage && leaf.pa >= region.pa && leaf.pa + leaf.size <= region.pa + region.size
+            }),
         };
         return (!fits).then_some("no service thread here may reach it");
     }
