@@ -237,7 +237,7 @@ pub fn judge(
             };
             let mapped: u64 = leaves.iter().filter(inside).map(|leaf| leaf.size).sum();
             // Memory that several of these VMs share is there for each of them.
-            if mapped < region.size || mapped % region.size != 0 {
+            if mapped < region.size || !mapped.is_multiple_of(region.size) {
                 add(format!(
                     "of the {:#x} bytes at {:#x} that a service thread needs {mapped:#x} are mapped",
                     region.size, region.pa
