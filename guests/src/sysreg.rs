@@ -52,6 +52,9 @@ instruction!(
     /// Sleeps until an event.
     wfe, "wfe");
 instruction!(
+    /// Invalidates, cleans, and does both by set and way, of set 0 in way 0 of the first level: to be without effect in a VM.
+    maintain_by_set_and_way, "dc isw, xzr\ndc csw, xzr\ndc cisw, xzr");
+instruction!(
     /// Tells the CPU that this is a loop that waits.
     cpu_yield, "yield");
 instruction!(

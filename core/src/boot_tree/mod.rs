@@ -17,8 +17,8 @@ const BEGIN_NODE: u32 = 1;
 const END_NODE: u32 = 2;
 const PROP: u32 = 3;
 const NOP: u32 = 4;
-/// Depth of the deepest node that is read.
-const DEPTH: usize = 8;
+/// Number of levels of nodes that are read, that of the root included.
+pub const DEPTH: usize = 8;
 /// Maximum number of memory ranges, reserved ranges and CPUs that are kept.
 pub const KEPT: usize = 24;
 

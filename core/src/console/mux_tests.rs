@@ -344,6 +344,26 @@ fn turn(mux: &mut Mux, two: &Two, flush: bool, now: u64, room: usize, runs: bool
     sent
 }
 
+/// What a guest sends that would like to speak as somebody else.
+fn forgery() -> impl Strategy<Value = String> {
+    let pieces = [
+        "[el2] 0000",
+        "\r\n",
+        "\n",
+        "\r",
+        "[beta] ",
+        "\x1b[36m[alpha]\x1b[0m ",
+        "\x1b[2K",
+        "\x1b[1A",
+        "x",
+        "\0",
+        "\x0b",
+        "\x08",
+    ];
+    proptest::collection::vec(proptest::sample::select(pieces.to_vec()), 0..8)
+        .prop_map(|pieces| pieces.concat())
+}
+
 proptest! {
     /// Each byte that two guests send, at any time, comes out once and in order, the pieces of a
     /// line are joined by their labels, and a line whose bytes follow one another in time is in one
@@ -409,6 +429,52 @@ proptest! {
                 prop_assert!(*late || *pieces == 1, "{} {:?}", shown, slow);
             }
         }
+    }
+
+    /// Whatever a guest sends, a line has EL2's label, or another guest's, only if that is who speaks: as it leaves the UART,
+    /// the start of each line is the console's.
+    #[test]
+    fn no_guest_speaks_under_the_label_of_another(
+        script in proptest::collection::vec((0usize..2, forgery(), any::<bool>(), 0..2 * TURN_MS), 1..60),
+    ) {
+        let (two, mut mux) = (two(), Mux::new());
+        let (mut now, mut said, mut sent) = (0, 0, Vec::new());
+        for (vm, text, notice, pause) in script {
+            // Alpha in small letters, beta in capitals, as far as they are letters: what is whose is seen.
+            let text = if vm == 0 { text.to_ascii_lowercase() } else { text.to_ascii_uppercase() };
+            two.0[vm].output.push_all(text.as_bytes());
+            if notice {
+                let mut line = TextLine::new();
+                line.text("0000\r\n");
+                mux.notice(&line);
+                said += 1;
+            }
+            now += pause;
+            for time in [now, now + TURN_MS, now + 2 * TURN_MS] {
+                sent.extend(turn(&mut mux, &two, true, time, usize::MAX, pause % 2 == 0));
+            }
+            now += 2 * TURN_MS;
+        }
+        let mut notices = 0;
+        for line in String::from_utf8(sent).unwrap().split('\n') {
+            let line = line.strip_suffix('\r').unwrap_or(line);
+            if line == "[el2] 0000" {
+                notices += 1;
+                continue;
+            }
+            let text = |name: &str| {
+                let rest = line.strip_prefix("\x1b[3")?.get(1..)?.strip_prefix("m[")?;
+                let rest = rest.strip_prefix(name)?;
+                rest.strip_prefix('+').unwrap_or(rest).strip_prefix("]\x1b[0m ")
+            };
+            let fits = match (text("alpha"), text("beta")) {
+                (Some(text), _) => !text.contains(|c: char| c.is_ascii_uppercase()),
+                (_, Some(text)) => !text.contains(|c: char| c.is_ascii_lowercase()),
+                _ => line.is_empty(),
+            };
+            prop_assert!(fits, "{line:?}");
+        }
+        prop_assert_eq!(notices, said);
     }
 
     /// The rest of a line in one go is printed as it is byte by byte, however the VMs write, whenever

@@ -55,41 +55,4 @@ mod tests {
             assert!(test.claim.ends_with('.'), "{}: {}", test.name, test.claim);
         }
     }
-
-    /// The table of cases in which others failed names tests that there are.
-    #[test]
-    fn the_document_names_tests_that_exist() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let tests = all(&root).unwrap();
-        let kinds: BTreeSet<_> = tests
-            .iter()
-            .filter_map(|test| test.name.split('/').next())
-            .collect();
-        let text = std::fs::read_to_string(root.join("docs/internals/testing.md")).unwrap();
-        let rows = text
-            .split("## Where other hypervisors failed")
-            .nth(1)
-            .unwrap();
-        let rows = rows.split("\n## ").next().unwrap();
-        let words = rows.split('`').skip(1).step_by(2);
-        let named = words.filter(|word| {
-            word.split_once('/')
-                .is_some_and(|(kind, _)| kinds.contains(kind))
-        });
-        let mut count = 0;
-        for word in named {
-            let found = tests.iter().any(|test| {
-                let rest = test.name.strip_prefix(word);
-                rest.is_some_and(|rest| {
-                    rest.is_empty() || rest.starts_with('/') || word.ends_with('/')
-                })
-            });
-            assert!(
-                found,
-                "docs/internals/testing.md names `{word}`, which is no test"
-            );
-            count += 1;
-        }
-        assert!(count > 20, "{count}");
-    }
 }

@@ -88,6 +88,10 @@ pub struct Scenario {
     /// pCPU. Implied by `stage2`, which wants that VMs do not share pCPUs.
     #[serde(default)]
     pub el2_maps: bool,
+    /// Whether the board's memory has bytes of somebody's before it starts: QEMU writes some into each page of the VMs' RAM
+    /// and shared memory.
+    #[serde(default)]
+    pub dirty: bool,
     /// VMs whose own counts (`TALLY class=N ...`) must be those of EL2's statistics.
     #[serde(default)]
     pub tally: Vec<String>,

@@ -1,14 +1,19 @@
 //! System tests: a description is built, booted in QEMU, and its console judged.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
+use bulkhead_abi::plan::{PAGE, RegionKind};
+use bulkhead_core::plan::Plan;
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Pace, Period, Program, period_of};
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Logs, Qemu, System};
+
+use zerocopy::IntoBytes;
 
 use super::judge::{self, Judge};
 use super::sanitizer::Sanitizer;
@@ -128,6 +133,38 @@ pub fn scenarios(root: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
     Ok(scenarios)
 }
 
+/// Options by which QEMU fills all RAM and shared memory of the plan's VMs before the board starts, from a file that this
+/// writes.
+fn old_bytes(plan: &[u8], file: &Path) -> Result<Vec<String>, String> {
+    // A vector of bytes need not be aligned as a plan is.
+    let words = plan.as_chunks().0.iter();
+    let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    let plan = Plan::open(words.as_bytes()).map_err(|_| "the plan is broken")?;
+    let kinds = [RegionKind::Ram as u16, RegionKind::Shared as u16];
+    let mut regions: Vec<(u64, u64)> = plan
+        .regions
+        .iter()
+        .filter(|region| kinds.contains(&region.kind))
+        .map(|region| (region.pa, region.size))
+        .collect();
+    regions.sort_unstable();
+    regions.dedup();
+    let mut options = Vec::new();
+    for (mut pa, mut size) in regions {
+        if plan.memory.iter().any(|memory| memory.base == pa) {
+            // QEMU's own first instructions are there.
+            (pa, size) = (pa + PAGE, size - PAGE);
+        }
+        let file = file.with_extension(format!("{pa:x}"));
+        let old = vec![0xa5; usize::try_from(size).map_err(|error| error.to_string())?];
+        fs::write(&file, old).map_err(|error| format!("{}: {error}", file.display()))?;
+        let file = file.to_string_lossy().replace(',', ",,");
+        let loader = format!("loader,file={file},addr={pa:#x},force-raw=on");
+        options.extend(["-device".to_owned(), loader]);
+    }
+    Ok(options)
+}
+
 /// Runs a scenario with the system that the file `description` describes on a CPU model, and judges it. `folder` is the
 /// name of its logs.
 pub(super) fn boot(
@@ -158,6 +195,11 @@ pub(super) fn boot(
     };
     qemu.plugins.push(profile.argument.clone());
     qemu.plugins.push(sanitizer.argument.clone());
+    if scenario.dirty {
+        let bytes = instruments.join("old-bytes");
+        let options = old_bytes(&system.plan, &bytes).map_err(|why| vec![why])?;
+        qemu.options.extend(options);
+    }
     let mut tables = match scenario.stage2 || scenario.el2_maps {
         true => Some(Tables::attach(&mut qemu, &system, scenario.stage2).map_err(why)?),
         false => None,

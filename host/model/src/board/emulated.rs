@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::firmware::Firmware;
 use super::plan_error::PlanError;
-use crate::describe::{BoardSpec, Code, Finding, Placed, Size, Span, parse_size};
+use crate::describe::{BoardSpec, Code, Finding, Placed, Size, Span, one_of, parse_size};
 use crate::failure::Failure;
 
 /// `board.toml`.
@@ -212,7 +212,7 @@ fn fits(
     let why = match most.filter(|most| given.value > *most) {
         Some(most) => format!("at most {}", Size(most)),
         None if sizes.is_empty() || sizes.contains(&given.value) => return Ok(()),
-        None => format!("must be one of: {}", choice.choices.join(", ")),
+        None => one_of(choice.choices.iter().map(String::as_str)),
     };
     let message = format!("this board cannot have memory = {}", Size(given.value));
     let help = format!("leave `memory` out: {} is the default", choice.default);
@@ -244,7 +244,7 @@ fn choose<T: Clone + PartialOrd + std::fmt::Display>(
     };
     if !choice.choices.is_empty() && !choice.choices.contains(&given.value) {
         let list: Vec<_> = choice.choices.iter().map(ToString::to_string).collect();
-        refuse(&given.span, format!("must be one of: {}", list.join(", ")));
+        refuse(&given.span, one_of(list.iter().map(String::as_str)));
     }
     if let Some(most) = choice.most.as_ref().filter(|most| given.value > **most) {
         refuse(&given.span, format!("at most {most}"));

@@ -53,7 +53,7 @@ pub use rights::rights;
 pub use service::{NAME as SERVICE_NAME, ServiceSpec};
 pub use shared::SharedSpec;
 pub use size::{Duration, Notation, Size, parse_address, parse_size};
-pub use suggest::nearest;
+pub use suggest::{nearest, one_of};
 pub use vm::{MemorySpec, PayloadSpec, VmSpec};
 pub use words::RESERVED;
 

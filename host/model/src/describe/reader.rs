@@ -7,8 +7,10 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::code::Code;
 use super::finding::{Finding, Span};
 use super::foreign::foreign;
-use super::keys::{Flag, Key, Number, Numbers, Quantity, TABLES, Table, Text, TextOrTexts, Word};
-use super::suggest::nearest;
+use super::keys::{
+    Flag, Key, Kind, Number, Numbers, Quantity, TABLES, Table, Text, TextOrTexts, Word,
+};
+use super::suggest::{nearest, one_of};
 
 /// Reports a name of shared memory or of a doorbell that a device tree cannot carry.
 pub(super) fn check_name(
@@ -410,15 +412,18 @@ impl Typed for Word {
             return Some(text.map(|_| word));
         }
         let (name, what) = (key.name, reader.what);
-        let message = format!("`{}` is not a {name} that {what} can have", text.value);
-        let all: Vec<_> = known().collect();
+        let message = format!("`{name}` of {what} cannot be `{}`", text.value);
+        let mut choice = one_of(words.sound.iter().copied());
+        if matches!(key.kind, Kind::Or(..)) {
+            choice.push_str(", or a table");
+        }
         let help = match nearest(&text.value, known()) {
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("say {name} = {}, for instance", key.example()),
         };
         reader.report(
             Finding::new(Code::ValueWord, message)
-                .at(text.span, format!("must be one of: {}", all.join(", ")))
+                .at(text.span, choice)
                 .help(help),
         );
         None

@@ -4,6 +4,15 @@ use std::cmp::Reverse;
 
 use strsim::levenshtein;
 
+/// Says what a value has to be where these are all that it can be.
+pub fn one_of<'a>(known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.into_iter().collect();
+    match known[..] {
+        [only] => format!("must be `{only}`"),
+        _ => format!("must be one of: {}", known.join(", ")),
+    }
+}
+
 /// The word of `known` that is at most a third of its letters away from `word`; of several, that which begins and ends most
 /// like it.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -40,6 +49,12 @@ fn alike(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_is_a_sentence_for_one_word_and_for_several() {
+        assert_eq!(one_of(["none"]), "must be `none`");
+        assert_eq!(one_of(["smc", "hvc"]), "must be one of: smc, hvc");
+    }
 
     #[test]
     fn nearest_word_wins_and_far_words_do_not_count() {

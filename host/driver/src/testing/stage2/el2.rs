@@ -1,16 +1,17 @@
 //! Holds EL2's own map on each pCPU against what may run there: speculation at EL2, and a stray pointer, reach what is
-//! mapped. A walker of its own (DDI 0487, D8.3 "Translation table descriptor formats", stage 1 with one range of addresses),
+//! mapped; and what of it is executable or writable, a wild store or jump of EL2's makes use of. A walker of its own (DDI 0487, D8.3 "Translation table descriptor formats", stage 1 with one range of addresses),
 //! and the order of the page pool as `docs/internals/memory.md` has it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use bulkhead_abi::plan::{
-    CpuPolicy, PCPU_PAGES, VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC,
-    VM_PAGES,
+    ACCESS_UNCACHED, ACCESS_WRITE, Backend, CpuPolicy, PCPU_PAGES, Region, RegionKind, VCPU_PAGES,
+    VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC, VM_PAGES, VirtioDevice,
 };
 use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::plan::Plan;
+use object::{Object, ObjectSymbol};
 
 use super::judge::{Cpu, name};
 use super::walk::{PAGE, Reader};
@@ -35,6 +36,14 @@ const NORMAL: u64 = 1 << 6 | 3 << 8 | 1 << 10 | 1 << 54;
 /// AttrIndx: device memory, and Normal memory that is not cacheable.
 const DEVICE: u64 = NORMAL | 1 << 2;
 const NON_CACHEABLE: u64 = NORMAL | 2 << 2;
+/// AP[2]: EL2 cannot write.
+const READ_ONLY: u64 = NORMAL | 1 << 7;
+/// The hint that sixteen entries are of one run.
+const CONTIGUOUS: u64 = 1 << 52;
+/// [`READ_ONLY`] without execute-never.
+const TEXT: u64 = READ_ONLY & !(1 << 54);
+/// SCTLR_EL2: the MMU is on, and what is writable is never executable (WXN), whatever a table says.
+const SCTLR: u64 = 1 << 19 | 1;
 
 /// A mapping of EL2.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +53,47 @@ struct Leaf {
     size: u64,
     /// The descriptor without kind and address.
     usage: u64,
+}
+
+/// Where the parts of EL2's image end, in bytes from its start; each has permissions of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    text: u64,
+    rodata: u64,
+    data: u64,
+    /// Of the plan, which lies behind the data. What follows is payloads of VMs: EL2 has no map of them.
+    plan: u64,
+}
+
+impl Parts {
+    /// Reads them from EL2's ELF file, and from where the plan is.
+    pub fn of(elf: &[u8], plan_offset: u64, plan_size: u64) -> Result<Self, String> {
+        let file = object::File::parse(elf).map_err(|error| error.to_string())?;
+        let end = |name: &str| {
+            let mut symbols = file.symbols();
+            let found = symbols.find(|symbol| symbol.name() == Ok(name));
+            let found = found.ok_or_else(|| format!("EL2 has no {name}"))?;
+            Ok::<_, String>(found.address() - EL2)
+        };
+        Ok(Self {
+            text: end("__text_end")?,
+            rodata: end("__rodata_end")?,
+            data: end("__data_end")?,
+            plan: (plan_offset + plan_size).next_multiple_of(PAGE),
+        })
+    }
+
+    /// How the page that begins here is to be mapped, if it is.
+    fn usage(self, offset: u64) -> Option<u64> {
+        let parts = [
+            (self.text, TEXT),
+            (self.rodata, READ_ONLY),
+            (self.data, NORMAL),
+            (self.plan, READ_ONLY),
+        ];
+        let part = parts.into_iter().find(|(end, _)| offset < *end)?;
+        Some(part.1)
+    }
 }
 
 /// What a page of the page pool is for.
@@ -64,6 +114,9 @@ enum Owner {
 
 fn walk(cpu: &Cpu, read: &mut Reader<'_>) -> Result<(Vec<Leaf>, Vec<String>), String> {
     // T0SZ: 39 bits, from level 1. TG0: 4 KiB. DS, HPD and the like, by which bits mean something else: none.
+    if cpu.sctlr & SCTLR != SCTLR {
+        return Err(format!("SCTLR_EL2 is {:#x}", cpu.sctlr));
+    }
     if cpu.tcr & 0x3f != 25 || cpu.tcr & 3 << 14 != 0 || cpu.tcr >> 24 & 0x7f != 0 {
         return Err(format!("TCR_EL2 is {:#x}", cpu.tcr));
     }
@@ -142,13 +195,19 @@ pub(super) fn may_run(plan: &Plan<'_>, thread: usize, pcpu: usize) -> bool {
 }
 
 /// Returns what is wrong with EL2's maps; empty if each has what it should, nothing less and nothing more.
-pub fn judge(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> Vec<String> {
+pub fn judge(
+    plan: &Plan<'_>,
+    base: u64,
+    parts: Parts,
+    cpus: &[Cpu],
+    read: &mut Reader<'_>,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut places = BTreeMap::new();
     for (pcpu, leaves) in maps(plan, cpus, read, &mut wrong) {
         let mut add = |why: String| wrong.push(format!("pcpu {pcpu}: {why}"));
         for leaf in &leaves {
-            if let Some(why) = flaw(plan, base, pcpu, leaf) {
+            if let Some(why) = flaw(plan, base, parts, pcpu, leaf) {
                 add(format!("{:#x} is mapped to {:#x}: {why}", leaf.va, leaf.pa));
             }
         }
@@ -172,6 +231,19 @@ pub fn judge(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) ->
                 .take(pages);
             (run.filter(|it| follows(*it)).count() == pages && !at(va - 1)).then_some(va)
         };
+        for region in served(plan, pcpu) {
+            let inside = |leaf: &&Leaf| {
+                leaf.va >= EL2 + EL2_SIZE && leaf.pa.wrapping_sub(region.pa) < region.size
+            };
+            let mapped: u64 = leaves.iter().filter(inside).map(|leaf| leaf.size).sum();
+            // Memory that several of these VMs share is there for each of them.
+            if mapped < region.size || !mapped.is_multiple_of(region.size) {
+                add(format!(
+                    "of the {:#x} bytes at {:#x} that a service thread needs {mapped:#x} are mapped",
+                    region.size, region.pa
+                ));
+            }
+        }
         let own = pcpu * PCPU_PAGES as usize;
         let block = PRIVATE + pcpu as u64;
         if place(block, own + 3, 5).is_none()
@@ -228,17 +300,44 @@ fn maps(
     maps
 }
 
+/// The memory that a pCPU maps for its service threads: of each VM with a device that one of them works for, and of each that
+/// serves one, what caches may hold.
+fn served<'a>(plan: &'a Plan<'_>, pcpu: usize) -> impl Iterator<Item = &'a Region> {
+    let here = move |backend: &Backend| {
+        let thread = plan.service_threads().get(usize::from(backend.service));
+        thread.is_some_and(|thread| usize::from(thread.pcpu) == pcpu)
+    };
+    let has_part = move |vm: u16| {
+        let serves = plan.backends().iter().any(|it| it.vm == vm && here(it));
+        let mut devices = plan.virtio_devices().iter().filter(|it| it.vm == vm);
+        let backend = |it: &VirtioDevice| plan.backends().get(usize::from(it.backend));
+        serves || devices.any(|it| backend(it).is_some_and(here))
+    };
+    plan.regions.iter().filter(move |region| {
+        let kinds = [RegionKind::Ram as u16, RegionKind::Shared as u16];
+        kinds.contains(&region.kind) && region.access & ACCESS_UNCACHED == 0 && has_part(region.vm)
+    })
+}
+
 /// Returns why a pCPU should not map something so.
-fn flaw(plan: &Plan<'_>, base: u64, pcpu: usize, leaf: &Leaf) -> Option<&'static str> {
+fn flaw(
+    plan: &Plan<'_>,
+    base: u64,
+    parts: Parts,
+    pcpu: usize,
+    leaf: &Leaf,
+) -> Option<&'static str> {
     let owner = owner(plan, base, leaf.pa);
     let own_service = |n: usize| usize::from(plan.service_threads()[n].pcpu) == pcpu;
     if leaf.va >= EL2 + EL2_SIZE {
-        // What a service thread reaches: `system/…` tests of devices judge what is there.
-        let serves = (0..plan.service_threads().len()).any(own_service);
         let fits = match owner {
             Some(Owner::Service(n)) => own_service(n),
             Some(_) => false,
-            None => serves,
+            None => served(plan, pcpu).any(|region| {
+                let writes = region.access & ACCESS_WRITE != 0;
+                let usage = leaf.usage & !CONTIGUOUS == if writes { NORMAL } else { READ_ONLY };
+                usage && leaf.pa >= region.pa && leaf.pa + leaf.size <= region.pa + region.size
+            }),
         };
         return (!fits).then_some("no service thread here may reach it");
     }
@@ -262,9 +361,14 @@ fn flaw(plan: &Plan<'_>, base: u64, pcpu: usize, leaf: &Leaf) -> Option<&'static
         let device = frames
             .iter()
             .any(|(start, size)| leaf.pa.wrapping_sub(*start) < *size);
-        let image = block == 0 && leaf.pa.wrapping_sub(base) == offset;
-        let fits =
-            image && offset < plan.header.image.page_pool_offset || device && leaf.usage == DEVICE;
+        if block == 0 && leaf.pa.wrapping_sub(base) == offset {
+            return match parts.usage(offset) {
+                Some(usage) if usage == leaf.usage => None,
+                Some(_) => Some("other permissions than this part of the image should have"),
+                None => Some("behind the plan, where EL2 has nothing"),
+            };
+        }
+        let fits = device && leaf.usage == DEVICE;
         return (!fits).then_some("neither the image nor a device of EL2");
     };
     if leaf.usage != NORMAL
@@ -366,10 +470,37 @@ fn first_keys(vm: u8, vcpus: usize) -> Vec<u64> {
     words.into_inner()
 }
 
-/// Tables of the pCPUs that map what differs between them.
-pub fn private_tables(plan: &Plan<'_>, base: u64) -> Vec<u64> {
+/// Tables that map the image, by the level-2 table of the first pCPU, and what differs between pCPUs.
+pub fn tables(plan: &Plan<'_>, base: u64, pages: &BTreeMap<u64, Vec<u64>>) -> Vec<u64> {
     let pool = base + plan.header.image.page_pool_offset;
+    let image = pages
+        .get(&(pool + LEVEL2 * PAGE))
+        .map(|table| table[0] & ADDRESS);
     (0..plan.pcpus.len() as u64)
         .map(|pcpu| pool + (pcpu * u64::from(PCPU_PAGES) + LEVEL3) * PAGE)
+        .chain(image)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_the_image_has_its_permissions() {
+        let parts = Parts {
+            text: 0x3000,
+            rodata: 0x4000,
+            data: 0x6000,
+            plan: 0x7000,
+        };
+        assert_eq!(parts.usage(0x2000), Some(TEXT));
+        assert_eq!(parts.usage(0x3000), Some(READ_ONLY));
+        assert_eq!(parts.usage(0x4000), Some(NORMAL));
+        assert_eq!(parts.usage(0x6000), Some(READ_ONLY));
+        assert_eq!(parts.usage(0x7000), None);
+        // DDI 0487, D8.4 "Memory access control": AP[2] is bit 7, XN bit 54.
+        assert_eq!(TEXT >> 7 & 1 | (TEXT >> 54 & 1) << 1, 1);
+        assert_eq!(NORMAL >> 7 & 1 | (NORMAL >> 54 & 1) << 1, 2);
+    }
 }

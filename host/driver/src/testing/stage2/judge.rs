@@ -23,6 +23,8 @@ pub struct Cpu {
     pub ttbr0: u64,
     /// TCR_EL2.
     pub tcr: u64,
+    /// SCTLR_EL2.
+    pub sctlr: u64,
 }
 
 /// A range that is mapped in one way, however many descriptors it takes.

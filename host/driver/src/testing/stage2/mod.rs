@@ -32,6 +32,7 @@ pub struct Tables {
     folder: tempfile::TempDir,
     plan: Vec<u64>,
     base: u64,
+    parts: el2::Parts,
     /// Whether the tables of stage 2 are judged, besides EL2's maps.
     stage2: bool,
     debugger: Option<Debugger>,
@@ -60,12 +61,24 @@ impl Tables {
             Failure::environment("cannot make a folder for a socket", error, "")
         })?;
         qemu.debugger = Some(folder.path().join("debugger"));
+        let elf = std::fs::read(&system.el2).map_err(|error| {
+            Failure::environment(format!("cannot read {}", system.el2.display()), error, "")
+        })?;
         // A vector of bytes need not be aligned as a plan is.
         let words = system.plan.as_chunks().0.iter();
+        let plan: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+        let parts = Plan::open(plan.as_bytes())
+            .map_err(|_| "the plan is broken".to_owned())
+            .and_then(|opened| {
+                let offset = opened.header.image.plan_offset;
+                el2::Parts::of(&elf, offset, system.plan.len() as u64)
+            })
+            .map_err(|why| Failure::environment("cannot tell EL2's parts", why, ""))?;
         Ok(Self {
             folder,
-            plan: words.map(|word| u64::from_le_bytes(*word)).collect(),
+            plan,
             base: system.base,
+            parts,
             stage2,
             debugger: None,
             readings: Vec::new(),
@@ -115,13 +128,21 @@ impl Tables {
     }
 
     fn read(&mut self, debugger: &mut Debugger) -> io::Result<()> {
-        let names = ["VTTBR_EL2", "VTCR_EL2", "HCR_EL2", "TTBR0_EL2", "TCR_EL2"];
-        let cpu = |[vttbr, vtcr, hcr, ttbr0, tcr]: [u64; 5]| Cpu {
+        let names = [
+            "VTTBR_EL2",
+            "VTCR_EL2",
+            "HCR_EL2",
+            "TTBR0_EL2",
+            "TCR_EL2",
+            "SCTLR_EL2",
+        ];
+        let cpu = |[vttbr, vtcr, hcr, ttbr0, tcr, sctlr]: [u64; 6]| Cpu {
             vttbr,
             vtcr,
             hcr,
             ttbr0,
             tcr,
+            sctlr,
         };
         let registers = debugger.registers(names)?;
         let mut reading = Reading {
@@ -142,7 +163,7 @@ impl Tables {
                 .extend(wrong.map(|why| format!("stage 2 {when}: {why}")));
         }
         let mut read = reader(debugger, &mut reading.el2);
-        let maps = el2::judge(&plan, base, cpus, &mut read);
+        let maps = el2::judge(&plan, base, self.parts, cpus, &mut read);
         // Boards whose trees have no random bytes are among those whose stage 2 is judged.
         let keys = el2::keys(&plan, base, cpus, !self.stage2, &mut read);
         let wrong = maps.iter().chain(&keys).take(SHOWN);
@@ -174,9 +195,9 @@ impl Tables {
             self.wrong.extend(overlooked(tables, &last.pages, |read| {
                 judge(&plan, self.base, &last.cpus, read)
             }));
-            let tables = el2::private_tables(&plan, self.base).into_iter();
+            let tables = el2::tables(&plan, self.base, &last.el2).into_iter();
             self.wrong.extend(overlooked(tables, &last.el2, |read| {
-                el2::judge(&plan, self.base, &last.cpus, read)
+                el2::judge(&plan, self.base, self.parts, &last.cpus, read)
             }));
         }
         self.wrong
