@@ -1,6 +1,8 @@
 //! CPU time of a vCPU: what it has had of its pCPU in the last second, which is the difference of two looks at its account, what it
 //! does, and its policy.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use bulkhead_abi::console::{Field, Percent};
 use bulkhead_abi::plan::MAX_VCPUS;
 
@@ -26,38 +28,54 @@ pub struct Look {
     pub ran: u64,
 }
 
-/// The first look at each vCPU, in the order of the plan.
-#[derive(Clone, Copy, Debug)]
-pub struct Shares([Look; MAX_VCPUS]);
+/// The first look at each vCPU, in the order of the plan: when it was and for how long the vCPU had run, both in [`UNIT`]s and
+/// modulo 2^32. Apart from the monitor, because start-up writes that, and clears this with much else.
+#[derive(Debug)]
+pub struct Shares([[AtomicU32; 2]; MAX_VCPUS]);
+
+/// Ticks, as a power of two: with counters of 1 MHz to 1 GHz shares are exact to a hundredth of a percent, and the second look may
+/// come a minute after the first.
+const UNIT: u32 = 4;
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Shares {
     /// Nobody was looked at.
     pub const fn new() -> Self {
-        Self(
-            [Look {
-                at: 0,
-                since: 0,
-                ran: 0,
-            }; MAX_VCPUS],
-        )
+        Self([const { [const { AtomicU32::new(0) }; 2] }; MAX_VCPUS])
     }
 
     /// Keeps the answer about the vCPU in `row` as the first look.
-    pub fn keep(&mut self, row: usize, published: &Published) {
-        if let (Some(place), Some(look)) = (self.0.get_mut(row), published.look()) {
-            *place = look;
+    pub fn keep(&self, row: usize, published: &Published) {
+        if let (Some([at, ran]), Some(look)) = (self.0.get(row), published.look()) {
+            at.store((look.at >> UNIT) as u32, Ordering::Relaxed);
+            ran.store((look.ran >> UNIT) as u32, Ordering::Relaxed);
         }
     }
 
     /// Returns the share between the first look at the vCPU in `row` and the answer about it, or since it
     /// started if it did so in between.
     pub fn of(&self, row: usize, published: &Published) -> Option<Percent> {
-        let look = published.look()?;
-        let first = self.0.get(row).filter(|first| first.since == look.since);
-        let before = first.map_or((look.since, 0), |first| (first.at, first.ran));
+        let (look, [at, ran]) = (published.look()?, self.0.get(row)?);
+        let since = |now: u64, then: &AtomicU32| {
+            u64::from(((now >> UNIT) as u32).wrapping_sub(then.load(Ordering::Relaxed)))
+        };
+        let (passed, age) = (since(look.at, at), look.at.wrapping_sub(look.since));
+        if age >> UNIT < passed {
+            return Some(Percent {
+                part: look.ran,
+                of: age,
+            });
+        }
+        // Rounded, as what was left out may make a whole percent less than that.
+        let part = since(look.ran, ran).saturating_add(passed / 20_000);
         Some(Percent {
-            part: look.ran.wrapping_sub(before.1),
-            of: look.at.wrapping_sub(before.0),
+            part: part.min(passed),
+            of: passed,
         })
     }
 }
@@ -143,23 +161,32 @@ mod tests {
 
     #[test]
     fn a_share_is_of_the_time_between_two_looks() {
-        let (published, mut shares) = (Published::new(), Shares::new());
-        let of = |shares: &Shares, now: Option<&Usage>| {
+        let (published, shares) = (Published::new(), Shares::new());
+        let of = |now: Option<&Usage>| {
             answer(&published, now);
-            shares.of(3, &published).map(|share| (share.part, share.of))
+            shares.of(3, &published).map(|share| share.hundredths())
         };
-        assert_eq!(of(&shares, None), None, "it is not on its pcpu");
-        // Without a first look, or behind one at another life, it is of the whole life.
-        assert_eq!(of(&shares, Some(&usage(50, 100, 40))), Some((40, 100)));
+        // The counter has long gone past 2^36.
+        let start = 1 << 50;
+        assert_eq!(of(None), None, "it is not on its pcpu");
+        answer(&published, Some(&usage(start, 100_000, 40_000)));
         shares.keep(3, &published);
-        assert_eq!(of(&shares, Some(&usage(50, 300, 90))), Some((50, 200)));
-        assert_eq!(of(&shares, Some(&usage(290, 60, 7))), Some((7, 60)));
+        assert_eq!(of(Some(&usage(start, 300_032, 90_048))), Some(2_501));
+        // A minute later, with a counter of 1 GHz.
+        let minute = 60_000_000_000;
+        let late = usage(start, 100_000 + minute, 40_000 + minute / 4);
+        assert_eq!(of(Some(&late)), Some(2_500));
+        // Started in between: of the time since then.
+        assert_eq!(
+            of(Some(&usage(start + 290_000, 60_000, 6_000))),
+            Some(1_000)
+        );
         // A vCPU that is gone at the first look leaves what was kept.
         answer(&published, None);
         shares.keep(3, &published);
-        assert_eq!(of(&shares, Some(&usage(50, 300, 90))), Some((50, 200)));
+        assert_eq!(of(Some(&usage(start, 300_032, 90_048))), Some(2_501));
         shares.keep(MAX_VCPUS, &published);
-        assert!(shares.of(MAX_VCPUS, &published).is_some());
+        assert!(shares.of(MAX_VCPUS, &published).is_none());
     }
 
     #[test]

@@ -21,9 +21,9 @@ use crate::cpu::power::Phase;
 use crate::plan::rows_of;
 use crate::sched::{Limits, Refusal};
 use crate::sync::VcpuLocation;
-use cpu_time::Shares;
 use entry::{Entry, What};
 
+pub use cpu_time::Shares;
 pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};
 pub use published::{Published, Question, Request};
 pub use snapshot::{
@@ -152,7 +152,7 @@ pub struct Monitor {
     /// first question.
     looks: bool,
     second_at: u64,
-    shares: Shares,
+    shares: &'static Shares,
     /// Share of the current vCPU.
     share: Option<Percent>,
     /// Column behind the longest name of a VM.
@@ -167,12 +167,6 @@ pub struct Monitor {
     diagnosis: Diagnosis,
 }
 
-impl Default for Monitor {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 const KEYS: &str = "1-9, 017, n: VM, d: details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
 
 const _: () =
@@ -180,7 +174,8 @@ const _: () =
 
 impl Monitor {
     /// A monitor with nothing to print.
-    pub const fn new() -> Self {
+    /// `shares`: what it keeps of CPU time.
+    pub const fn new(shares: &'static Shares) -> Self {
         Self {
             selected: 0,
             notice: None,
@@ -190,7 +185,7 @@ impl Monitor {
             report: Report::Everything,
             looks: false,
             second_at: 0,
-            shares: Shares::new(),
+            shares,
             share: None,
             names_end: 0,
             entry: None,

@@ -51,7 +51,7 @@ impl Desk {
         locations.start(&vcpus);
         Self {
             locations,
-            monitor: Monitor::new(),
+            monitor: Monitor::new(std::boxed::Box::leak(std::boxed::Box::default())),
             published: Published::new(),
             limits: Limits::new(),
             vms,

@@ -4,12 +4,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use bulkhead_core::console::keys::{Hold, Keys};
 use bulkhead_core::console::mux::Mux;
-use bulkhead_core::monitor::Monitor;
+use bulkhead_core::monitor::{Monitor, Shares};
 use bulkhead_core::sync::Awake;
 
 use crate::hw::uart::Uart;
 use crate::mailbox;
 
+/// What the monitor keeps of the CPU time of vCPUs.
+static SHARES: Shares = Shares::new();
 /// Whether the drainer knows that there is something to do, and looks again without being told.
 pub(super) static AWAKE: Awake = Awake::new();
 /// The index of the pCPU that drains the console.
@@ -71,7 +73,7 @@ impl Console {
             mux: Mux::new(),
             keys: Keys::new(0),
             hold: Hold::new(),
-            monitor: Monitor::new(),
+            monitor: Monitor::new(&SHARES),
             monitor_first: false,
             monitor_speaks: false,
             sleeps: false,
