@@ -13,11 +13,11 @@ mod table;
 mod top;
 mod verb;
 mod vms;
-mod words;
 
 pub use shell::{complete, pages};
 
 use bulkhead_abi::control::Kind;
+use bulkhead_control::words;
 
 use cli::{Cli, Verb};
 use output::Printer;
