@@ -23,7 +23,7 @@ use crate::rule::{Condition, Measure, Policy, Quantity, Setting, text_of};
 pub enum Done {
     /// EL2 has done it.
     Done,
-    /// It would have been ordered, if this were not a rehearsal.
+    /// It would have been ordered, if this were no dry run.
     Would,
     /// EL2 has refused it.
     Refused,
@@ -134,7 +134,7 @@ pub struct Engine {
     controller: Controller,
     meter: Meter,
     vms: BTreeMap<String, (u16, Needs)>,
-    /// What would have been moved where to, in a rehearsal.
+    /// What would have been moved where to, in a dry run.
     as_if: Option<BTreeMap<(String, Quantity), Setting>>,
     /// VMs that were moved since the last look: EL2 has an event for each.
     moved: BTreeSet<u16>,
@@ -189,15 +189,16 @@ impl Engine {
         Ok(Ok(check::notes(&self.policy, &facts)))
     }
 
-    /// Looks, and does what that leads to. `at`: time that never goes back.
+    /// Looks, and does what that leads to: what was decided comes to `records`. `at`: time that never goes back.
     ///
     /// # Errors
-    /// EL2 does not answer; what was decided may have been done or not.
+    /// EL2 does not answer; what was decided last may have been done or not.
     pub fn look<T: Read + Write + AsFd>(
         &mut self,
         manager: &mut Manager<T>,
         at: Duration,
-    ) -> Result<Vec<Record>, Failure> {
+        records: &mut Vec<Record>,
+    ) -> Result<(), Failure> {
         self.hear(manager)?;
         self.at = at;
         let mut look = ask::look(manager, &self.vms, at)?;
@@ -205,11 +206,10 @@ impl Engine {
         if let Some(as_if) = &self.as_if {
             pretend(as_if, &mut look);
         }
-        let mut records = Vec::new();
         for decision in self.controller.look(&look, &between) {
             records.push(self.carry_out(manager, &decision)?);
         }
-        Ok(records)
+        Ok(())
     }
 
     /// Hears which VMs somebody has changed.
