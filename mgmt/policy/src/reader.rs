@@ -46,16 +46,23 @@ const BACK: &str = "{ measure = \"waiting\", below = \"5%\", for = \"10s\" }";
 /// # Errors
 /// It cannot be read, or has mistakes: one failure for each.
 pub fn load(path: &Path) -> Result<Policy, Vec<Failure>> {
-    let source = fs::read_to_string(path).map_err(|why| {
-        let what = format!("cannot read {}", path.display());
-        let failure = Failure::environment("policy::file", what, why);
-        vec![failure.advise("name another file with --policy; `--policy none` is no policy")]
-    })?;
-    let text = Text {
-        name: path.display().to_string(),
-        source,
-    };
+    let text = open(path).map_err(|failure| vec![failure])?;
     read(&text).map_err(|faults| faults.iter().map(|fault| text.failure(fault)).collect())
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// It cannot be read.
+pub fn open(path: &Path) -> Result<Text, Failure> {
+    let name = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(source) => Ok(Text { name, source }),
+        Err(why) => Err(
+            Failure::environment("policy::file", format!("cannot read {name}"), why)
+                .advise("name a file that is there and may be read"),
+        ),
+    }
 }
 
 /// Reads the text of a file.
