@@ -142,6 +142,10 @@ const CRATES: [(&str, &str); 24] = [
         "The daemon gives each client its own answers and all the events, whoever dies, and finds its port again.",
     ),
     (
+        "bulkhead-policy",
+        "Weights, caps, budgets and pools follow a load within their bounds and go to and fro for none, whatever EL2 answers; a file with mistakes says where and what to do.",
+    ),
+    (
         "bulkhead-interleave",
         "What pCPUs share holds under every interleaving and every order that the memory model allows.",
     ),
