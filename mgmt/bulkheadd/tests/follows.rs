@@ -287,6 +287,24 @@ fn a_refusal_is_said_with_its_reason_and_not_asked_for_again() {
 }
 
 #[test]
+fn a_move_of_another_rule_is_one_more_chance_and_its_event_is_none() {
+    let both = format!("{BUSY}{}", ENOUGH.replace("interval = \"100ms\"", ""));
+    let follows = Follows::start(&both, false);
+    let mut fake = board(1000);
+    fake.vms[2].demand = Some(Demand {
+        wants: 1000,
+        overruns: 1,
+        ..Demand::default()
+    });
+    fake.most = 300_000;
+    let el2 = follows.daemon.plug(fake);
+    follows.wait_for("linux: weight 200 -> 300");
+    follows.look_on(&el2);
+    let refused = follows.said().matches("outcome=refused").count();
+    assert_eq!(refused, 3, "{}", follows.said());
+}
+
+#[test]
 fn a_bad_file_leaves_the_old_policy_at_work_and_a_good_one_takes_its_place() {
     let mut follows = Follows::start(BUSY, false);
     let el2 = follows.daemon.plug(board(20));

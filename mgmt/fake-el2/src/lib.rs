@@ -129,6 +129,8 @@ pub struct Fake {
     pub others_ask_same: u32,
     /// Most millionths of a pCPU that a budget may take.
     pub most: u64,
+    /// The pool of the plan.
+    pub pool: u64,
 }
 
 impl Default for Fake {
@@ -176,6 +178,7 @@ impl Default for Fake {
             others_ask: 0,
             others_ask_same: 0,
             most: 1_000_000,
+            pool: 0b11,
         }
     }
 }
@@ -440,7 +443,7 @@ impl Fake {
             (_, Kind::Budget) => return Err(Refusal::NotServer),
             (_, Kind::Weight) if !(1..=1000).contains(&first) => return Err(Refusal::Weight),
             (_, Kind::Weight) => vm.weight = first,
-            (_, Kind::Pool) if first == 0 || first & !0b11 != 0 => return Err(Refusal::Pool),
+            (_, Kind::Pool) if first == 0 || first & !self.pool != 0 => return Err(Refusal::Pool),
             (_, Kind::Pool) => vm.pool = first,
             _ if first == 0 || first > second => return Err(Refusal::Budget),
             _ => vm.limits = [first, second],

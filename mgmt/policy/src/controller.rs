@@ -327,7 +327,6 @@ impl Controller {
             case.refused = Some((decision.to, may_pass));
             return;
         }
-        case.refused = None;
         case.moved = Some(at);
         case.value = Some(decision.to);
         // Only what is measured from now on says anything about the new value.

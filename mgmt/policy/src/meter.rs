@@ -227,15 +227,15 @@ mod tests {
         }
     }
 
-    /// A fair vCPU with a cap of 4 ms in 10 that has had this CPU time and waits in so many seconds, all in milliseconds.
+    /// A fair vCPU with a cap of 2 ms in 5 that has had this CPU time and waits in so many seconds, all in milliseconds.
     fn vcpu(cpu: u64, waited: u64, since: u64) -> VcpuLook {
         let state = Vcpu {
             pcpu: 1,
             power: ON,
             policy: CpuPolicy::Fair as u64,
             weight: 100,
-            amount: 4_000_000,
-            period: 10_000_000,
+            amount: 2_000_000,
+            period: 5_000_000,
             pool: 0b110,
         };
         let ms = |ms: u64| ms * 1_000_000;

@@ -335,6 +335,43 @@ fn thresholds_closer_than_a_step_do_not_make_it_go_to_and_fro() {
 }
 
 #[test]
+fn a_new_life_is_another_load() {
+    let narrow = BUSY.replace("10%", "29.95%").replace("30%", "29.99%");
+    let waits = |weight: u64| if weight == 100 { 0.5 } else { 0.2 };
+    let mut board = Board::new(&narrow, &["vm"]);
+    // A step back that had to be taken back holds.
+    assert_eq!(board.moves(25, waits).len(), 3);
+    assert!(matches!(board.rests(), Rests::Holds(_)));
+    board.go(&[Second::Starts]);
+    let moves = board.moves(6, waits);
+    assert_eq!(moves.len(), 1, "{moves:?}");
+}
+
+#[test]
+fn each_step_needs_the_whole_time_anew() {
+    let mut board = Board::new(&BUSY.replace("5s", "0s"), &["vm"]);
+    assert_eq!(board.moves(12, |_| 0.5), [(4, 200), (7, 300), (10, 400)]);
+    assert_eq!(board.moves(13, |_| 0.0), [(17, 300), (21, 200), (25, 100)]);
+}
+
+#[test]
+fn what_is_short_of_time_is_not_taken_for_idle() {
+    let source = "
+[rule.busy]
+vms = [\"vm\"]
+weight = { from = 100, to = 400, step = 100 }
+when = { measure = \"waiting\", above = \"30%\", for = \"3s\" }
+back = { measure = \"cpu\", below = \"20%\", for = \"1s\" }
+pause = \"0s\"
+";
+    let mut board = Board::new(source, &["vm"]);
+    board.vms[0].state.weight = 200;
+    board.go(&[Second::Waits(0.5)]);
+    // It waits for 90 percent of the time, and so runs for 10.
+    assert_eq!(board.moves(30, |_| 0.9), [(5, 300), (8, 400)]);
+}
+
+#[test]
 fn a_budget_that_just_suffices_is_not_taken_away_all_the_time() {
     let source = "
 [rule.enough]

@@ -80,7 +80,7 @@ const fn of_uart(gic: u32, uart: UartKind) -> Build {
 }
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 24] = [
+const CRATES: [(&str, &str); 25] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
