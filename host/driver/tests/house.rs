@@ -23,6 +23,7 @@ const CRATES: &[(&str, &str)] = &[
     ("bulkhead_driver", "host/driver/src/lib.rs"),
     ("bulkhead_channel_linux", "channel/linux/src/lib.rs"),
     ("bulkhead_control", "mgmt/control/src/lib.rs"),
+    ("bulkhead_policy", "mgmt/policy/src/lib.rs"),
     ("bulkheadctl", "mgmt/bulkheadctl/src/lib.rs"),
     ("bulkheadd", "mgmt/bulkheadd/src/lib.rs"),
 ];

@@ -113,6 +113,13 @@ pub enum Verb {
   bulkheadctl top --once --interval=10s
   bulkheadctl top --json | jq '.vcpus[] | select(.overruns > 0)'")]
     Top(TopArgs),
+    /// Show the policy that bulkheadd follows, what it has measured and decided; check one, or try it
+    #[command(after_help = "Examples:
+  bulkheadctl policy
+  bulkheadctl policy check policy.toml
+  bulkheadctl policy dry-run policy.toml --time=60s
+  bulkheadctl policy --json | jq '.decisions[-1]'")]
+    Policy(PolicyArgs),
     /// Find out what is wrong: the port, the daemon, the version, rights, pCPUs
     Doctor,
     /// Print what makes a shell complete the command line
@@ -214,6 +221,51 @@ pub struct TopArgs {
     /// Time between two looks: 500ms, 2s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = interval)]
     pub interval: Duration,
+}
+
+/// What to do with a policy.
+#[derive(Debug, Args)]
+pub struct PolicyArgs {
+    /// What to do, other than to show it
+    #[command(subcommand)]
+    pub verb: Option<PolicyVerb>,
+}
+
+/// What can be done with a policy.
+#[derive(Debug, Subcommand)]
+pub enum PolicyVerb {
+    /// Show the rules, what they have measured, and the last decisions
+    Show,
+    /// Look for mistakes in a policy, and whether the board allows it
+    #[command(after_help = "Examples:
+  bulkheadctl policy check policy.toml
+  bulkheadctl policy check --offline policy.toml")]
+    Check(CheckArgs),
+    /// Follow a policy without moving anything, and say what it would move
+    #[command(after_help = "Examples:
+  bulkheadctl policy dry-run policy.toml
+  bulkheadctl policy dry-run policy.toml --time=30s --json")]
+    DryRun(DryRunArgs),
+}
+
+/// A policy to be checked.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The policy
+    pub file: PathBuf,
+    /// Look at the file only, and ask no board
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// A policy to be tried.
+#[derive(Debug, Args)]
+pub struct DryRunArgs {
+    /// The policy
+    pub file: PathBuf,
+    /// How long, such as 30s; without it until it is ended
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub time: Option<Duration>,
 }
 
 /// A shell.

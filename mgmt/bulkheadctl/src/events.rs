@@ -118,7 +118,7 @@ fn now() -> Duration {
 }
 
 /// Time of the day in UTC, to the millisecond.
-fn clock(now: Duration) -> String {
+pub fn clock(now: Duration) -> String {
     let seconds = now.as_secs();
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     format!(

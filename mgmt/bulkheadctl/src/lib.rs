@@ -6,6 +6,7 @@ mod doctor;
 mod events;
 mod limits;
 mod output;
+mod policy;
 mod sample;
 mod shell;
 mod stats;
@@ -13,11 +14,11 @@ mod table;
 mod top;
 mod verb;
 mod vms;
-mod words;
 
 pub use shell::{complete, pages};
 
 use bulkhead_abi::control::Kind;
+use bulkhead_control::words;
 
 use cli::{Cli, Verb};
 use output::Printer;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> u8 {
         Verb::Pools(args) => limits::pools(&access, &printer, args),
         Verb::Events(args) => events::run(&access, &printer, args),
         Verb::Top(args) => top::run(&access, &printer, args),
+        Verb::Policy(args) => policy::run(&access, &printer, args),
         Verb::Doctor => doctor::run(&access, &printer),
         Verb::Completions(args) => shell::print_completions(&printer, args),
         Verb::Man(args) => shell::write_pages(&printer, args),

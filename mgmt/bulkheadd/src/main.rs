@@ -9,9 +9,12 @@ use clap::Parser;
 fn main() -> ExitCode {
     match bulkheadd::run(&bulkheadd::cli::Cli::parse()) {
         Ok(()) => Outcome::Done.into(),
-        Err(failure) => {
-            eprintln!("{failure}");
-            failure.outcome.into()
+        Err(failures) => {
+            for failure in &failures {
+                eprintln!("{failure}");
+            }
+            let first = failures.first().map(|failure| failure.outcome);
+            first.unwrap_or(Outcome::Failed).into()
         }
     }
 }

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const HEAD: usize = 8 * 1024;
 
 /// Answers scrapers, one after the other, for as long as the process is there. `control` is the socket of the daemon: metrics are one
-/// of its clients.
-pub fn serve(listener: &UnixListener, control: &Path) {
+/// of its clients. `more` adds what the daemon itself knows.
+pub fn serve(listener: &UnixListener, control: &Path, more: &dyn Fn(&mut Samples)) {
     let mut last: Option<(Instant, String)> = None;
     for stream in listener.incoming().flatten() {
         // One that goes away has its answer lost; the next is served.
@@ -34,7 +34,7 @@ pub fn serve(listener: &UnixListener, control: &Path) {
             {
                 return Ok(text.clone());
             }
-            let text = collect(control)?;
+            let text = collect(control, more)?;
             last = Some((Instant::now(), text.clone()));
             Ok(text)
         });
@@ -89,31 +89,34 @@ fn head(mut stream: &UnixStream) -> io::Result<String> {
 
 /// Samples by their metric, in the order in which metrics are first told.
 #[derive(Default)]
-struct Samples {
+pub struct Samples {
     order: Vec<Metric>,
     lines: BTreeMap<&'static str, String>,
 }
 
 /// A metric.
 #[derive(Clone, Copy)]
-struct Metric {
+pub struct Metric {
     name: &'static str,
     kind: &'static str,
     about: &'static str,
 }
 
-const fn counter(name: &'static str, about: &'static str) -> Metric {
+/// A metric that only grows.
+pub const fn counter(name: &'static str, about: &'static str) -> Metric {
     let kind = "counter";
     Metric { name, kind, about }
 }
 
-const fn gauge(name: &'static str, about: &'static str) -> Metric {
+/// A metric of now.
+pub const fn gauge(name: &'static str, about: &'static str) -> Metric {
     let kind = "gauge";
     Metric { name, kind, about }
 }
 
 impl Samples {
-    fn add(&mut self, metric: Metric, labels: &str, value: f64) {
+    /// Adds a value.
+    pub fn add(&mut self, metric: Metric, labels: &str, value: f64) {
         if !self.lines.contains_key(metric.name) {
             self.order.push(metric);
         }
@@ -133,7 +136,7 @@ impl Samples {
 }
 
 /// Asks the board.
-fn collect(control: &Path) -> Result<String, Failure> {
+fn collect(control: &Path, more: &dyn Fn(&mut Samples)) -> Result<String, Failure> {
     let stream = UnixStream::connect(control).map_err(|error| {
         Failure::environment("control::io", "bulkheadd cannot reach itself", error)
     })?;
@@ -145,11 +148,12 @@ fn collect(control: &Path) -> Result<String, Failure> {
             add_statistics(&mut samples, &mut manager, &vm)?;
         }
     }
+    more(&mut samples);
     Ok(samples.text())
 }
 
 /// A value of a label: names of VMs come from descriptions, which have no quotes; an EL2 may say anything.
-fn label(name: &str) -> String {
+pub fn label(name: &str) -> String {
     name.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")

@@ -1,123 +1,22 @@
 //! The daemon between an EL2 and its clients.
 
-use std::fs::{self, File};
+mod daemon;
+
+use std::fs;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{EVENT_STATE, Kind, Message, Phase, Request, Status, VERSION};
-use bulkhead_control::connection::{Connection, Trouble};
-use bulkhead_control::failure::Failure;
+use bulkhead_control::connection::Trouble;
 use bulkhead_control::manager::Manager;
 use bulkhead_fake_el2::{El2, Fake, Manner};
-use bulkheadd::journal::Journal;
-use bulkheadd::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 use zerocopy::IntoBytes;
 
-/// A log that a test reads.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("a log").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Ports that are there to be opened, the next one last.
-type Ports = Arc<Mutex<Vec<UnixStream>>>;
-
-struct Daemon {
-    folder: TempDir,
-    ports: Ports,
-    log: Log,
-    stop: UnixStream,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Daemon {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let listener = bulkheadd::listen(&folder.path().join("control.sock")).expect("a socket");
-        let ports = Ports::default();
-        let log = Log::default();
-        let (stop, stopped) = UnixStream::pair().expect("a pair of sockets");
-        let (all, to) = (Arc::clone(&ports), log.clone());
-        let thread = thread::spawn(move || {
-            let open = move || {
-                let port = all.lock().expect("ports").pop();
-                let port = port.ok_or_else(|| {
-                    Failure::environment("control::no-port", "there is no port", "")
-                })?;
-                port.set_nonblocking(true).expect("a socket");
-                Ok(File::from(OwnedFd::from(port)))
-            };
-            let mut server =
-                Server::new(Box::new(open), listener, Journal::new(to)).expect("a server");
-            server.run(&stopped).expect("it ends in good order");
-        });
-        Self {
-            folder,
-            ports,
-            log,
-            stop,
-            thread: Some(thread),
-        }
-    }
-
-    /// Plugs an EL2 in, and waits until the daemon knows it.
-    fn plug(&self, fake: Fake) -> El2 {
-        let (el2, port) = El2::start(fake);
-        let before = self.logged().matches("EL2 answers").count();
-        self.ports.lock().expect("ports").push(port);
-        self.wait_for(|log| {
-            log.matches("EL2 answers").count() > before && log.contains("control: ")
-        });
-        el2
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("control.sock")
-    }
-
-    fn client(&self) -> Connection<UnixStream> {
-        Connection::new(UnixStream::connect(self.socket()).expect("it listens"), 0)
-    }
-
-    fn logged(&self) -> String {
-        String::from_utf8_lossy(&self.log.0.lock().expect("a log")).into_owned()
-    }
-
-    fn wait_for(&self, what: impl Fn(&str) -> bool) {
-        let end = Instant::now() + Duration::from_secs(10);
-        while !what(&self.logged()) {
-            assert!(Instant::now() < end, "{}", self.logged());
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.stop.write_all(b"x").expect("it listens");
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            assert!(ended.is_ok() || thread::panicking());
-        }
-    }
-}
+use daemon::Daemon;
 
 fn of(kind: Kind, vm: u16) -> Request {
     Request {
@@ -389,7 +288,7 @@ fn metrics_are_collected_once_a_second() {
     let path = daemon.folder.path().join("metrics.sock");
     let listener = bulkheadd::listen(&path).expect("a socket");
     let control = daemon.socket();
-    thread::spawn(move || bulkheadd::metrics::serve(&listener, &control));
+    thread::spawn(move || bulkheadd::metrics::serve(&listener, &control, &|_| {}));
     let scrape = || {
         let mut stream = UnixStream::connect(&path).expect("it listens");
         stream
@@ -443,7 +342,7 @@ fn the_program_says_when_it_is_ready_and_ends_by_sigterm() {
         .arg(at("run/control.sock"))
         .arg("--metrics")
         .arg(at("run/metrics.sock"))
-        .args(["--port", "/nonexistent/port"])
+        .args(["--port", "/nonexistent/port", "--policy", "none"])
         .env("NOTIFY_SOCKET", at("notify"))
         .stdout(std::process::Stdio::piped())
         .spawn()

@@ -9,3 +9,4 @@ pub mod manager;
 pub mod order;
 pub mod port;
 pub mod refusal;
+pub mod words;

@@ -45,6 +45,36 @@ pub struct FakeVm {
     pub reports: u32,
     /// What a start leads to.
     pub starts_to: Phase,
+    /// What it wants, in place of always the same.
+    pub demand: Option<Demand>,
+}
+
+/// What a VM wants of its CPU, and what it has had so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Demand {
+    /// Thousandths of the time that it would run.
+    pub wants: u64,
+    /// Weight of those beside it, who always want more.
+    pub rivals: u64,
+    /// Overruns in each millisecond.
+    pub overruns: u64,
+    /// Milliseconds; each question about CPU time adds one.
+    pub asked: u64,
+    /// CPU time, and time for which it waited, in microseconds.
+    pub had: [u64; 2],
+}
+
+impl Demand {
+    /// What a vCPU of this weight does in a millisecond.
+    fn go_on(&mut self, weight: u64) -> [u64; 3] {
+        let share = 1000 * weight / (weight + self.rivals).max(1);
+        let cpu = self.wants.min(share);
+        let waited = if cpu < self.wants { 1000 - cpu } else { 0 };
+        self.asked += 1;
+        self.had = [self.had[0] + cpu, self.had[1] + waited];
+        let ns = 1000;
+        [self.had[0] * ns, self.asked * 1000 * ns, self.had[1] * ns]
+    }
 }
 
 /// How the EL2 speaks.
@@ -97,6 +127,10 @@ pub struct Fake {
     pub others_ask: u32,
     /// The same, where it asks for the exits of the same vCPU.
     pub others_ask_same: u32,
+    /// Most millionths of a pCPU that a budget may take.
+    pub most: u64,
+    /// The pool of the plan.
+    pub pool: u64,
 }
 
 impl Default for Fake {
@@ -117,6 +151,7 @@ impl Default for Fake {
             is_undisturbed: false,
             reports: 0,
             starts_to: Phase::Running,
+            demand: None,
         };
         let manager = FakeVm {
             rights: right::LIST | right::STATS,
@@ -142,6 +177,8 @@ impl Default for Fake {
             exits_of: None,
             others_ask: 0,
             others_ask_same: 0,
+            most: 1_000_000,
+            pool: 0b11,
         }
     }
 }
@@ -352,6 +389,13 @@ impl Fake {
             self.ticks += 1;
         }
         let t = self.ticks;
+        let vm = &mut self.vms[usize::from(request.vm)];
+        let weight = vm.weight;
+        if let (Kind::Time, Some(demand)) = (kind, &mut vm.demand) {
+            let [cpu, since, waited] = demand.go_on(weight);
+            let overruns = demand.overruns * demand.asked;
+            return Ok(vec![2, cpu, since, waited, 70, 7 * t, overruns, 1]);
+        }
         Ok(match kind {
             Kind::Time => vec![2, 500 * t, 1000 * t, 250 * t, 70, 7 * t, t, 1],
             Kind::Waits if first % 2 != 0 || first >= 40 => return Err((Status::Value, 0)),
@@ -388,14 +432,18 @@ impl Fake {
     fn limit(&mut self, kind: Kind, request: &Request) -> Result<(), Refusal> {
         let vm = &mut self.vms[usize::from(request.vm)];
         let [first, second, ..] = request.values;
+        let load = first.saturating_mul(1_000_000) / second.max(1);
         match (vm.policy, kind) {
             (CpuPolicy::Pinned, _) => return Err(Refusal::Pinned),
+            (CpuPolicy::Server, Kind::Budget) if load > self.most => {
+                return Err(Refusal::Overload);
+            }
             (CpuPolicy::Server, Kind::Budget) => vm.limits = [first, second],
             (CpuPolicy::Server, _) => return Err(Refusal::NotFair),
             (_, Kind::Budget) => return Err(Refusal::NotServer),
             (_, Kind::Weight) if !(1..=1000).contains(&first) => return Err(Refusal::Weight),
             (_, Kind::Weight) => vm.weight = first,
-            (_, Kind::Pool) if first == 0 || first & !0b11 != 0 => return Err(Refusal::Pool),
+            (_, Kind::Pool) if first == 0 || first & !self.pool != 0 => return Err(Refusal::Pool),
             (_, Kind::Pool) => vm.pool = first,
             _ if first == 0 || first > second => return Err(Refusal::Budget),
             _ => vm.limits = [first, second],

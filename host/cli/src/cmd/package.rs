@@ -73,6 +73,11 @@ fn build(output: Option<PathBuf>) -> Result<PathBuf, Failure> {
         let what = "cannot write manual pages and completions";
         Failure::environment(what, why, "set TMPDIR to a folder with room")
     })?);
+    let example = checkout::root().join("mgmt/bulkheadd/policy.toml.example");
+    members.push(Member::file(
+        format!("usr/share/doc/{NAME}/examples/policy.toml"),
+        read(&example)?,
+    ));
     let size: usize = members.iter().map(|member| member.bytes.len()).sum();
     members.extend(control(size.div_ceil(1024)));
     let package = output.unwrap_or_else(|| folder.join(format!("{NAME}_{VERSION}_arm64.deb")));
@@ -138,7 +143,8 @@ Priority: optional
 Description: manage the VMs of a board that runs Bulkhead
  bulkheadctl starts, stops and pauses VMs, shows what they do and changes
  their shares of the CPUs. bulkheadd lets several programs ask at once,
- writes events to the journal and gives metrics to Prometheus.
+ writes events to the journal, gives metrics to Prometheus, and moves
+ shares of the CPUs by measured load where a policy says so.
  .
  It is for the VM that the board's description lets manage the others.
 "
@@ -187,6 +193,7 @@ mod tests {
         for path in [
             "usr/share/man/man1/bulkheadctl.1.gz",
             "usr/share/man/man1/bulkheadctl-top.1.gz",
+            "usr/share/man/man1/bulkheadctl-policy-check.1.gz",
             "usr/share/man/man8/bulkheadd.8.gz",
             "usr/share/bash-completion/completions/bulkheadctl",
             "usr/share/zsh/vendor-completions/_bulkheadctl",

@@ -80,7 +80,7 @@ const fn of_uart(gic: u32, uart: UartKind) -> Build {
 }
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 24] = [
+const CRATES: [(&str, &str); 25] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -140,6 +140,10 @@ const CRATES: [(&str, &str); 24] = [
     (
         "bulkheadd",
         "The daemon gives each client its own answers and all the events, whoever dies, and finds its port again.",
+    ),
+    (
+        "bulkhead-policy",
+        "Weights, caps, budgets and pools follow a load within their bounds and go to and fro for none, whatever EL2 answers; a file with mistakes says where and what to do.",
     ),
     (
         "bulkhead-interleave",

@@ -1,0 +1,643 @@
+//! The controller against VMs whose load a test chooses.
+
+use std::time::Duration;
+
+use bulkhead_abi::control::Phase;
+use bulkhead_abi::plan::CpuPolicy;
+use bulkhead_control::board::{Time, Vcpu};
+use bulkhead_policy::controller::{Controller, Decision, Outcome, Rests, Why};
+use bulkhead_policy::fault::Text;
+use bulkhead_policy::meter::{Look, Meter, VcpuLook, VmLook};
+use bulkhead_policy::reader::read;
+use bulkhead_policy::rule::{Policy, Quantity, Setting};
+use proptest::prelude::*;
+
+const NS: u64 = 1_000_000_000;
+
+fn policy(source: &str) -> Policy {
+    let text = Text {
+        name: "policy.toml".to_owned(),
+        source: source.to_owned(),
+    };
+    read(&text).unwrap_or_else(|faults| panic!("{faults:?}"))
+}
+
+/// The weight of `vm` from 100 to 400 while it waits, each step after 3 s, a pause of 5 s.
+const BUSY: &str = "
+[rule.busy]
+vms = [\"vm\"]
+weight = { from = 100, to = 400, step = 100 }
+when = { measure = \"waiting\", above = \"30%\", for = \"3s\" }
+back = { measure = \"waiting\", below = \"10%\", for = \"4s\" }
+pause = \"5s\"
+";
+
+/// What a VM does in a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Second {
+    /// It waits for this part of the time.
+    Waits(f64),
+    /// It does, and nobody answers for it.
+    Silent,
+    /// It is stopped.
+    Down,
+    /// It is paused.
+    Paused,
+    /// It starts anew.
+    Starts,
+}
+
+/// A VM, its counters and what it has.
+#[derive(Clone, Debug)]
+struct Vm {
+    name: &'static str,
+    state: Vcpu,
+    phase: Phase,
+    lives: u64,
+    time: Time,
+}
+
+impl Vm {
+    fn new(name: &'static str) -> Self {
+        let state = Vcpu {
+            pcpu: 1,
+            power: 3,
+            policy: CpuPolicy::Fair as u64,
+            weight: 100,
+            amount: 10_000_000,
+            period: 10_000_000,
+            pool: 0b10,
+        };
+        Self {
+            name,
+            state,
+            phase: Phase::Running,
+            lives: 1,
+            time: Time::default(),
+        }
+    }
+
+    /// Goes on for a second.
+    fn go(&mut self, second: Second) -> VmLook {
+        self.phase = match second {
+            Second::Down => Phase::Down,
+            Second::Paused => Phase::Paused,
+            _ => Phase::Running,
+        };
+        if second == Second::Starts {
+            self.lives += 1;
+            self.time = Time::default();
+        }
+        if let Second::Waits(part) = second {
+            self.time.waited += (part * NS as f64) as u64;
+            self.time.cpu_time += ((1.0 - part) * NS as f64) as u64;
+        }
+        self.time.since += NS;
+        let answers = !matches!(second, Second::Silent);
+        VmLook {
+            phase: self.phase as u64,
+            lives: self.lives,
+            vcpus: vec![VcpuLook {
+                state: self.state,
+                time: if answers {
+                    Ok(self.time)
+                } else {
+                    Err("silent")
+                },
+                exits: Err("not asked"),
+            }],
+        }
+    }
+}
+
+/// A board with a controller.
+struct Board {
+    controller: Controller,
+    meter: Meter,
+    vms: Vec<Vm>,
+    second: u64,
+}
+
+impl Board {
+    fn new(source: &str, vms: &[&'static str]) -> Self {
+        let mut board = Self {
+            controller: Controller::new(&policy(source)),
+            meter: Meter::default(),
+            vms: vms.iter().map(|name| Vm::new(name)).collect(),
+            second: 0,
+        };
+        // The first look has nothing to compare with.
+        let idle = vec![Second::Waits(0.2); vms.len()];
+        assert_eq!(board.decide(&idle), []);
+        board
+    }
+
+    /// What is decided after a second in which the VMs do this.
+    fn decide(&mut self, seconds: &[Second]) -> Vec<Decision> {
+        self.second += 1;
+        let vms = self.vms.iter_mut().zip(seconds);
+        let look = Look {
+            at: Duration::from_secs(self.second),
+            vms: vms
+                .map(|(vm, second)| (vm.name.to_owned(), vm.go(*second)))
+                .collect(),
+        };
+        let between = self.meter.take(&look);
+        self.controller.look(&look, &between)
+    }
+
+    /// The same with everything done.
+    fn go(&mut self, seconds: &[Second]) -> Vec<Decision> {
+        let decisions = self.decide(seconds);
+        for decision in &decisions {
+            self.tell(decision, Outcome::Done);
+        }
+        decisions
+    }
+
+    fn tell(&mut self, decision: &Decision, outcome: Outcome) {
+        let at = Duration::from_secs(self.second);
+        if outcome == Outcome::Done {
+            let vm = { self.vms.iter_mut() }.find(|vm| vm.name == decision.vm);
+            let state = &mut vm.expect("there").state;
+            match decision.to {
+                Setting::Weight(weight) => state.weight = weight,
+                Setting::Pool(pool) => state.pool = pool,
+                Setting::Cap(share) | Setting::Budget(share) => {
+                    (state.amount, state.period) = (share.amount, share.period);
+                }
+            }
+        }
+        self.controller.told(decision, outcome, at);
+        if outcome == Outcome::Done {
+            self.controller.changed(&decision.vm);
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        self.vms[0].state.weight
+    }
+
+    /// Seconds at which something was decided while the first VM waits for a part that its weight leads to.
+    fn moves(&mut self, seconds: u64, waits: impl Fn(u64) -> f64) -> Vec<(u64, u64)> {
+        let mut moves = Vec::new();
+        for _ in 0..seconds {
+            let part = waits(self.weight());
+            if !self.go(&[Second::Waits(part)]).is_empty() {
+                moves.push((self.second, self.weight()));
+            }
+        }
+        moves
+    }
+
+    fn rests(&self) -> Rests {
+        self.controller.cases()[0].rests
+    }
+}
+
+#[test]
+fn a_load_that_lasts_is_followed_step_by_step_up_to_the_bound_and_back() {
+    let mut board = Board::new(BUSY, &["vm"]);
+    // The look at second 1 was the first: the load is seen from then on.
+    assert_eq!(board.moves(60, |_| 0.5), [(4, 200), (9, 300), (14, 400)]);
+    assert_eq!(board.rests(), Rests::AtBound);
+    assert_eq!(board.moves(60, |_| 0.02), [(65, 300), (70, 200), (75, 100)]);
+    assert_eq!(board.rests(), Rests::AtRest);
+}
+
+#[test]
+fn a_decision_has_the_measure_and_how_long_it_was_met_as_its_reason() {
+    let mut board = Board::new(BUSY, &["vm"]);
+    board.moves(2, |_| 0.4);
+    let decisions = board.go(&[Second::Waits(0.5)]);
+    let [decision] = &decisions[..] else {
+        panic!("{decisions:?}");
+    };
+    assert_eq!(
+        decision.why.to_string(),
+        "measure=waiting value=50.0% above=30.0% for=3s"
+    );
+    assert_eq!(
+        (decision.from, decision.to),
+        (Setting::Weight(100), Setting::Weight(200))
+    );
+}
+
+#[test]
+fn between_the_thresholds_and_for_less_than_the_time_nothing_moves() {
+    let mut board = Board::new(BUSY, &["vm"]);
+    assert_eq!(board.moves(100, |_| 0.3), [], "above, not at");
+    for _ in 0..50 {
+        assert_eq!(board.moves(2, |_| 0.9), []);
+        assert_eq!(board.moves(1, |_| 0.2), []);
+    }
+    board.vms[0].state.weight = 300;
+    assert_eq!(board.moves(100, |_| 0.1), [], "below, not at");
+}
+
+#[test]
+fn an_answer_that_is_missing_is_neither_load_nor_its_absence() {
+    let mut board = Board::new(BUSY, &["vm"]);
+    for _ in 0..30 {
+        assert_eq!(board.moves(2, |_| 0.9), []);
+        assert_eq!(board.go(&[Second::Silent]), []);
+    }
+    board.vms[0].state.weight = 400;
+    for _ in 0..30 {
+        assert_eq!(board.moves(3, |_| 0.0), []);
+        assert_eq!(board.go(&[Second::Silent]), []);
+        // The next answer has nothing to compare with.
+        assert_eq!(board.moves(1, |_| 0.0), []);
+    }
+}
+
+#[test]
+fn a_vm_that_stops_gives_back_what_it_had_and_a_new_life_begins_anew() {
+    let mut board = Board::new(BUSY, &["vm"]);
+    board.moves(10, |_| 0.5);
+    assert_eq!(board.weight(), 300);
+    let decisions = board.go(&[Second::Down]);
+    assert_eq!(decisions[0].why, Why::Stopped);
+    assert_eq!((board.weight(), decisions.len()), (100, 1));
+    assert_eq!(board.go(&[Second::Down]), []);
+    assert_eq!(board.go(&[Second::Starts]), [], "the first look");
+    assert_eq!(board.moves(2, |_| 0.5), []);
+    assert_eq!(board.moves(2, |_| 0.5).len(), 1);
+    // A pause changes nothing, and does not count.
+    let weight = board.weight();
+    for _ in 0..20 {
+        assert_eq!(board.go(&[Second::Paused]), []);
+    }
+    assert_eq!(board.moves(3, |_| 0.9), [], "the first look after it");
+    assert_eq!(board.weight(), weight);
+    // What somebody has set beside the values is left to them.
+    board.vms[0].state.weight = 77;
+    assert_eq!(board.go(&[Second::Down]), []);
+}
+
+#[test]
+fn what_el2_refuses_is_not_asked_for_again_until_something_else_has_changed() {
+    for may_pass in [true, false] {
+        let mut board = Board::new(BUSY, &["vm"]);
+        board.moves(2, |_| 0.5);
+        let decisions = board.decide(&[Second::Waits(0.5)]);
+        board.tell(&decisions[0], Outcome::Refused { may_pass });
+        assert_eq!(board.moves(1000, |_| 0.5), []);
+        assert_eq!(board.rests(), Rests::Refused);
+        // Its own changes are none of others.
+        board.controller.changed("vm");
+        assert_eq!(board.moves(100, |_| 0.5), []);
+        board.controller.changed("other");
+        let again = board.decide(&[Second::Waits(0.5)]);
+        assert_eq!(again.len(), usize::from(may_pass));
+        if may_pass {
+            board.tell(&again[0], Outcome::Refused { may_pass });
+        }
+        // When the load has gone and come again it is as refused as before.
+        board.moves(100, |_| 0.0);
+        assert_eq!(board.moves(100, |_| 0.5), []);
+    }
+}
+
+#[test]
+fn what_somebody_else_sets_counts_as_a_move_and_is_the_new_start() {
+    let mut board = Board::new(BUSY, &["vm"]);
+    board.moves(2, |_| 0.5);
+    board.vms[0].state.weight = 250;
+    let second = board.second;
+    let moves = board.moves(20, |_| 0.5);
+    assert_eq!(moves, [(second + 6, 300), (second + 11, 400)]);
+    // From beyond a bound there is only the way back into it.
+    board.vms[0].state.weight = 900;
+    assert_eq!(board.moves(50, |_| 0.5), []);
+    let moves = board.moves(40, |_| 0.0);
+    let weights: Vec<u64> = moves.iter().map(|(_, weight)| *weight).collect();
+    assert_eq!(weights, [400, 300, 200, 100]);
+}
+
+#[test]
+fn thresholds_closer_than_a_step_do_not_make_it_go_to_and_fro() {
+    // Two that share a pCPU: it waits for 100 / (100 + weight) of the time. 29.9 % is below, 33 % is above.
+    let narrow = BUSY.replace("10%", "29.95%").replace("30%", "29.99%");
+    let mut board = Board::new(&narrow, &["vm"]);
+    let waits = |weight: u64| match weight {
+        100 => 0.5,
+        200 => 0.33,
+        _ => 0.299,
+    };
+    let moves = board.moves(100_000, waits);
+    // Without the latch there is a move each 5 seconds.
+    assert!((5..40).contains(&moves.len()), "{}: {moves:?}", moves.len());
+    // A load that is really less is followed at once.
+    let at = board.second;
+    let moves = board.moves(20, |_| 0.05);
+    assert!(moves[0].0 - at <= 5, "{moves:?}");
+}
+
+#[test]
+fn a_new_life_is_another_load() {
+    let narrow = BUSY.replace("10%", "29.95%").replace("30%", "29.99%");
+    let waits = |weight: u64| if weight == 100 { 0.5 } else { 0.2 };
+    let mut board = Board::new(&narrow, &["vm"]);
+    // A step back that had to be taken back holds.
+    assert_eq!(board.moves(25, waits).len(), 3);
+    assert!(matches!(board.rests(), Rests::Holds(_)));
+    board.go(&[Second::Starts]);
+    let moves = board.moves(6, waits);
+    assert_eq!(moves.len(), 1, "{moves:?}");
+}
+
+#[test]
+fn each_step_needs_the_whole_time_anew() {
+    let mut board = Board::new(&BUSY.replace("5s", "0s"), &["vm"]);
+    assert_eq!(board.moves(12, |_| 0.5), [(4, 200), (7, 300), (10, 400)]);
+    assert_eq!(board.moves(13, |_| 0.0), [(17, 300), (21, 200), (25, 100)]);
+}
+
+#[test]
+fn what_is_short_of_time_is_not_taken_for_idle() {
+    let source = "
+[rule.busy]
+vms = [\"vm\"]
+weight = { from = 100, to = 400, step = 100 }
+when = { measure = \"waiting\", above = \"30%\", for = \"3s\" }
+back = { measure = \"cpu\", below = \"20%\", for = \"1s\" }
+pause = \"0s\"
+";
+    let mut board = Board::new(source, &["vm"]);
+    board.vms[0].state.weight = 200;
+    board.go(&[Second::Waits(0.5)]);
+    // It waits for 90 percent of the time, and so runs for 10.
+    assert_eq!(board.moves(30, |_| 0.9), [(5, 300), (8, 400)]);
+}
+
+#[test]
+fn a_budget_that_just_suffices_is_not_taken_away_all_the_time() {
+    let source = "
+[rule.enough]
+vms = [\"vm\"]
+budget = { from = \"2ms/10ms\", to = \"6ms/10ms\", step = \"1ms\" }
+when = { measure = \"overruns\", above = 1, for = \"2s\" }
+back = { below = 0.5 }
+pause = \"4s\"
+";
+    let mut board = Board::new(source, &["vm"]);
+    board.vms[0].state.policy = CpuPolicy::Server as u64;
+    board.vms[0].state.amount = 2_000_000;
+    let mut moves = 0;
+    for _ in 0..100_000 {
+        let short = board.vms[0].state.amount < 4_000_000;
+        board.vms[0].time.overruns += if short { 100 } else { 0 };
+        moves += board.go(&[Second::Waits(0.2)]).len();
+    }
+    assert!((3..40).contains(&moves), "{moves}");
+    assert_eq!(board.vms[0].state.amount, 4_000_000);
+}
+
+const TWO: &str = "
+[rule.second]
+vms = [\"less\"]
+cap = { from = \"2ms/10ms\", to = \"none\", step = \"4ms\" }
+when = { measure = \"waiting\", above = \"30%\", for = \"1s\" }
+back = { below = \"10%\" }
+pause = \"2s\"
+priority = 1
+
+[rule.first]
+vms = [\"more\"]
+weight = { from = 100, to = 200, step = 100 }
+when = { measure = \"waiting\", above = \"30%\", for = \"1s\" }
+back = { below = \"10%\" }
+pause = \"2s\"
+priority = 2
+";
+
+#[test]
+fn a_rule_yields_to_one_of_greater_priority_on_the_same_pcpu() {
+    let busy = [Second::Waits(0.5), Second::Waits(0.05)];
+    let both = [Second::Waits(0.5), Second::Waits(0.5)];
+    let between = [Second::Waits(0.5), Second::Waits(0.2)];
+    for shares in [true, false] {
+        let mut board = Board::new(TWO, &["less", "more"]);
+        board.vms[0].state.amount = 2_000_000;
+        if !shares {
+            board.vms[1].state.pcpu = 2;
+            board.vms[1].state.pool = 0b100;
+        }
+        for _ in 0..20 {
+            board.go(&busy);
+        }
+        assert_eq!(board.vms[0].state.amount, 10_000_000);
+        let mut said = Vec::new();
+        for _ in 0..20 {
+            said.extend(board.go(&both));
+        }
+        let less = board.vms[0].state.amount;
+        assert_eq!(board.vms[1].state.weight, 200);
+        if !shares {
+            assert_eq!(less, 10_000_000);
+            continue;
+        }
+        assert_eq!(less, 2_000_000, "{said:?}");
+        assert_eq!(said[0].vm, "more", "the first comes first");
+        assert_eq!(said[1].why.to_string(), "yields-to=first of=more");
+        // As long as the first one has not been below its lower threshold the second does not come back.
+        for _ in 0..50 {
+            assert_eq!(board.go(&between), []);
+        }
+        for _ in 0..20 {
+            board.go(&busy);
+        }
+        assert_eq!(board.vms[0].state.amount, 10_000_000);
+    }
+}
+
+#[test]
+fn two_rules_that_push_each_other_do_so_ever_more_rarely() {
+    let mut board = Board::new(TWO, &["less", "more"]);
+    board.vms[0].state.amount = 2_000_000;
+    let mut moves = 0;
+    for _ in 0..50_000 {
+        // With its cap the one is nothing to the other, without it is everything.
+        let waits = if board.vms[0].state.amount > 2_000_000 {
+            0.5
+        } else {
+            0.0
+        };
+        moves += board.go(&[Second::Waits(0.5), Second::Waits(waits)]).len();
+    }
+    assert!(moves < 100, "{moves}");
+}
+
+#[test]
+fn pools_go_through_their_list() {
+    let source = "
+[rule.wide]
+vms = [\"vm\"]
+pool = [\"1\", \"1-2\", \"0-3\"]
+when = { measure = \"waiting\", above = \"30%\", for = \"1s\" }
+back = { below = \"10%\" }
+pause = \"0s\"
+";
+    let mut board = Board::new(source, &["vm"]);
+    let mut pools = Vec::new();
+    for waits in [0.5, 0.5, 0.5, 0.0, 0.0, 0.0] {
+        board.go(&[Second::Waits(waits)]);
+        pools.push(board.vms[0].state.pool);
+    }
+    assert_eq!(pools, [0b110, 0b1111, 0b1111, 0b110, 0b10, 0b10]);
+    // A set of pCPUs that is none of them leads to the first.
+    board.vms[0].state.pool = 0b1000;
+    board.go(&[Second::Waits(0.5)]);
+    board.go(&[Second::Waits(0.5)]);
+    assert_eq!(board.vms[0].state.pool, 0b10);
+}
+
+#[test]
+fn another_vm_can_be_what_is_measured() {
+    let source = "
+[rule.protect]
+vms = [\"less\"]
+cap = { from = \"none\", to = \"3ms/10ms\", step = \"7ms\" }
+when = { vm = \"more\", measure = \"waiting\", above = \"30%\", for = \"1s\" }
+back = { below = \"10%\" }
+pause = \"2s\"
+";
+    let mut board = Board::new(source, &["less", "more"]);
+    for _ in 0..20 {
+        assert_eq!(board.go(&[Second::Waits(0.9), Second::Waits(0.2)]), []);
+    }
+    let decisions = board.go(&[Second::Waits(0.0), Second::Waits(0.9)]);
+    assert_eq!(
+        decisions[0].why.to_string(),
+        "vm=more measure=waiting value=90.0% above=30.0% for=1s"
+    );
+    assert_eq!(board.vms[0].state.amount, 3_000_000);
+    assert_eq!(decisions[0].vm, "less");
+    for _ in 0..5 {
+        board.go(&[Second::Waits(0.9), Second::Waits(0.0)]);
+    }
+    assert_eq!(board.vms[0].state.amount, 10_000_000);
+}
+
+fn second() -> impl Strategy<Value = Second> {
+    prop_oneof![
+        12 => (0.0..1.0).prop_map(Second::Waits),
+        4 => Just(Second::Waits(0.9)),
+        4 => Just(Second::Waits(0.0)),
+        1 => Just(Second::Silent),
+        1 => Just(Second::Down),
+        1 => Just(Second::Paused),
+        1 => Just(Second::Starts),
+    ]
+}
+
+/// A rule with these figures, and its values.
+fn rule() -> impl Strategy<Value = (String, Vec<u64>, u64)> {
+    let figures = (1u64..1000, 1u64..1000, 1u64..400, 0u64..6, 0u64..6, 0u64..8);
+    figures
+        .prop_filter("one value", |(from, to, ..)| from != to)
+        .prop_map(|(from, to, step, up, back, pause)| {
+            let source = format!(
+                "[rule.any]\nvms = [\"vm\"]\nweight = {{ from = {from}, to = {to}, step = {step} }}\n\
+                 when = {{ measure = \"waiting\", above = \"60%\", for = \"{up}s\" }}\n\
+                 back = {{ below = \"30%\", for = \"{back}s\" }}\npause = \"{pause}s\"\n"
+            );
+            let steps = policy(&source).rules[0].steps.clone();
+            let weight = |step: Setting| match step {
+                Setting::Weight(weight) => weight,
+                _ => 0,
+            };
+            (source, steps.into_iter().map(weight).collect(), pause)
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_values_stay_between_the_bounds_and_moves_apart(
+        (source, steps, pause) in rule(),
+        seconds in prop::collection::vec((second(), 0..20u8), 1..200),
+    ) {
+        let mut board = Board::new(&source, &["vm"]);
+        board.vms[0].state.weight = steps[0];
+        let mut last = None;
+        let mut before = Second::Waits(0.0);
+        for (second, luck) in seconds {
+            let had = board.weight();
+            let decisions = board.decide(&[second]);
+            prop_assert!(decisions.len() <= 1);
+            for decision in decisions {
+                prop_assert_eq!(decision.from, Setting::Weight(had));
+                let Setting::Weight(to) = decision.to else { panic!("{decision:?}") };
+                let (from, to) = (
+                    steps.iter().position(|step| *step == had).expect("one of them"),
+                    steps.iter().position(|step| *step == to).expect("one of them"),
+                );
+                match (&decision.why, second) {
+                    (Why::Stopped, Second::Down) => prop_assert!(to == 0 && from > 0),
+                    (Why::Met { measured, condition, .. }, Second::Waits(part)) => {
+                        prop_assert!((measured - part).abs() < 1e-6 || before == Second::Silent);
+                        let up = condition.threshold == 0.6;
+                        prop_assert_eq!((*measured > 0.6, *measured < 0.3), (up, !up));
+                        prop_assert_eq!(to, if up { from + 1 } else { from - 1 });
+                        let apart = last.is_none_or(|last| board.second - last >= pause);
+                        prop_assert!(apart, "{:?}", decision);
+                    }
+                    other => panic!("{other:?}"),
+                }
+                if luck == 0 {
+                    board.tell(&decision, Outcome::Refused { may_pass: true });
+                } else {
+                    board.tell(&decision, Outcome::Done);
+                    last = Some(board.second);
+                }
+            }
+            before = second;
+        }
+    }
+
+    #[test]
+    fn a_load_that_stays_the_same_leads_somewhere_and_no_further(
+        (source, steps, pause) in rule(),
+        part in 0.0..1.0,
+        start in 0..1000usize,
+    ) {
+        let mut board = Board::new(&source, &["vm"]);
+        let start = start % steps.len();
+        board.vms[0].state.weight = steps[start];
+        let moves = board.moves(8 * (steps.len() as u64 + 3) * (pause + 8) / 4, |_| part);
+        let weights: Vec<u64> = moves.iter().map(|(_, weight)| *weight).collect();
+        let expected: Vec<u64> = if part > 0.6 {
+            steps[start + 1..].to_vec()
+        } else if part < 0.3 {
+            steps[..start].iter().rev().copied().collect()
+        } else {
+            Vec::new()
+        };
+        prop_assert_eq!(weights, expected);
+    }
+
+    #[test]
+    fn whatever_a_step_does_to_the_load_moves_become_rare(
+        (source, steps, _) in rule(),
+        loads in prop::collection::vec(prop_oneof![Just(0.0), Just(0.9), 0.0..1.0], 1..8),
+    ) {
+        let mut board = Board::new(&source, &["vm"]);
+        board.vms[0].state.weight = steps[0];
+        let of = |weight: u64| {
+            let at = steps.iter().position(|step| *step == weight).unwrap_or(0);
+            loads[at % loads.len()]
+        };
+        let seconds = 20_000 + steps.len() as u64 * 30;
+        let moves = board.moves(seconds, of);
+        prop_assert!(moves.len() < 2 * steps.len() + 40, "{}", moves.len());
+    }
+}
+
+#[test]
+fn the_quantity_is_read_from_the_state() {
+    let vm = Vm::new("vm");
+    assert_eq!(Quantity::Weight.of(&vm.state), Setting::Weight(100));
+    assert_eq!(Quantity::Pool.of(&vm.state), Setting::Pool(0b10));
+    assert_eq!(Quantity::Cap.of(&vm.state).to_string(), "none");
+}
