@@ -6,9 +6,8 @@ use bulkhead_abi::console::Sink;
 /// Flag of [`TextLine::number`]; above all widths.
 const BLANK: usize = 32;
 
-/// Bytes of a line at most, those of the longest message of a start that fails. All lines have one size: with several, EL2 had
-/// what writes them several times.
-pub const SIZE: usize = 192;
+/// Bytes of a line at most. All lines have one size: with several, EL2 had what writes them several times.
+pub const SIZE: usize = 176;
 
 /// A line of text of at most [`SIZE`] bytes; what does not fit is cut off. (`line` of a device is the
 /// level of its interrupt output.)

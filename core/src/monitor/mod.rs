@@ -153,8 +153,8 @@ pub struct Monitor {
     looks: bool,
     second_at: u64,
     shares: &'static Shares,
-    /// Share of the current vCPU.
-    share: Option<Percent>,
+    /// Share of the current vCPU, in hundredths of a percent.
+    share: Option<u16>,
     /// Column behind the longest name of a VM.
     names_end: usize,
     /// The number that is being typed.
@@ -501,14 +501,19 @@ impl Monitor {
         locations: &VcpuLocation,
         line: &mut TextLine,
     ) {
-        cpu_time::share(self.share, line);
+        let share = self.share.map(|part| Percent {
+            part: part.into(),
+            of: 10_000,
+        });
+        cpu_time::share(share, line);
         subject(vms, vcpus, locations, self.row).begin(self.names_end, line);
     }
 
     /// Reads the answer to a question.
     fn take(&mut self, published: &Published) {
         if self.answered == 0 {
-            self.share = self.shares.of(self.row, published);
+            let share = self.shares.of(self.row, published);
+            self.share = share.map(|share| share.hundredths() as u16);
         }
         let sample = self.answered.checked_sub(BEFORE);
         if let Some(place) = sample.and_then(|n| self.samples.get_mut(n)) {
