@@ -31,10 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What others are told about the policy.
 #[derive(Debug, Default)]
-pub struct Shown(Mutex<Standing>);
+pub struct Shown(Mutex<Known>);
 
 #[derive(Debug, Default)]
-struct Standing {
+struct Known {
     /// The document without decisions.
     document: Value,
     readings: Vec<Reading>,
@@ -44,27 +44,27 @@ struct Standing {
 }
 
 impl Shown {
-    fn standing(&self) -> MutexGuard<'_, Standing> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All that is known, as JSON.
     pub fn document(&self) -> Value {
-        let standing = self.standing();
-        let mut document = standing.document.clone();
-        let decisions = standing.decisions.iter().map(Record::document);
+        let known = self.known();
+        let mut document = known.document.clone();
+        let decisions = known.decisions.iter().map(Record::document);
         document["decisions"] = decisions.collect();
         document
     }
 
     /// Adds what Prometheus is told.
     pub fn add_to(&self, samples: &mut Samples) {
-        let standing = self.standing();
+        let known = self.known();
         let decisions = counter(
             "bulkhead_policy_decisions_total",
             "Decisions of the policy, by what has become of them.",
         );
-        for ((rule, vm, done), count) in &standing.counts {
+        for ((rule, vm, done), count) in &known.counts {
             let labels = format!("{},outcome=\"{}\"", labels(rule, vm), done.word());
             samples.add(decisions, &labels, *count as f64);
         }
@@ -76,7 +76,7 @@ impl Shown {
             "bulkhead_policy_measure",
             "What a rule has measured: a part of the time, or a number in a second.",
         );
-        for reading in &standing.readings {
+        for reading in &known.readings {
             let labels = labels(&reading.rule, &reading.vm);
             if let Some(now) = reading.value {
                 let quantity = reading.quantity.word();
@@ -94,7 +94,7 @@ impl Shown {
             "bulkhead_policy_reloads_total",
             "Times that the policy was read again, by whether it was taken.",
         );
-        for (taken, count) in ["no", "yes"].into_iter().zip(standing.reloads) {
+        for (taken, count) in ["no", "yes"].into_iter().zip(known.reloads) {
             samples.add(reloads, &format!("taken=\"{taken}\""), count as f64);
         }
     }
@@ -283,7 +283,7 @@ impl<'a> Keeper<'a> {
             }
         };
         let is_taken = taken.is_ok();
-        self.shown.standing().reloads[usize::from(is_taken)] += 1;
+        self.shown.known().reloads[usize::from(is_taken)] += 1;
         match taken {
             Ok(engine) => {
                 if engine.is_none() {
@@ -292,7 +292,7 @@ impl<'a> Keeper<'a> {
                 }
                 self.engine = engine;
                 self.is_said = false;
-                self.shown.standing().readings.clear();
+                self.shown.known().readings.clear();
             }
             Err(()) if self.engine.is_some() => {
                 let stays = "the new policy is not taken: the old one stays";
@@ -363,15 +363,15 @@ impl<'a> Keeper<'a> {
             self.journal.say(priority, &record.line());
         }
         {
-            let mut standing = self.shown.standing();
-            standing.readings = engine.readings();
+            let mut known = self.shown.known();
+            known.readings = engine.readings();
             for record in records {
                 let key = (record.rule.clone(), record.vm.clone(), record.done);
-                *standing.counts.entry(key).or_default() += 1;
-                if standing.decisions.len() == KEPT {
-                    standing.decisions.pop_front();
+                *known.counts.entry(key).or_default() += 1;
+                if known.decisions.len() == KEPT {
+                    known.decisions.pop_front();
                 }
-                standing.decisions.push_back(record);
+                known.decisions.push_back(record);
             }
         }
         self.publish_of(Some(engine), "works", &[]);
@@ -391,6 +391,6 @@ impl<'a> Keeper<'a> {
             "interval_s": engine.map(|engine| engine.policy().interval.as_secs_f64()),
             "rules": engine.map_or_else(|| json!([]), Engine::document),
         });
-        self.shown.standing().document = document;
+        self.shown.known().document = document;
     }
 }

@@ -66,11 +66,11 @@ impl Follows {
         let (again, told) = UnixStream::pair().expect("a pair of sockets");
         let shown = Arc::new(Shown::default());
         let log = Log::default();
-        let (control, to, standing) = (daemon.socket(), log.clone(), Arc::clone(&shown));
+        let (control, to, to_show) = (daemon.socket(), log.clone(), Arc::clone(&shown));
         thread::spawn(move || {
             let journal = Journal::new(to);
             // It ends with the test.
-            let _ = Keeper::new((named, policy), is_dry, &control, journal, told, &standing).run();
+            let _ = Keeper::new((named, policy), is_dry, &control, journal, told, &to_show).run();
         });
         Self {
             daemon,
@@ -331,8 +331,8 @@ fn a_bad_file_leaves_the_old_policy_at_work_and_a_good_one_takes_its_place() {
     follows.wait_for("cannot read ");
     want(&el2, 20);
     follows.wait_for("linux: weight 200 -> 100");
-    let standing = follows.document();
-    assert_eq!(standing["rules"][0]["to"], 500);
+    let document = follows.document();
+    assert_eq!(document["rules"][0]["to"], 500);
 }
 
 #[test]

@@ -209,10 +209,10 @@ pub fn notes(policy: &Policy, facts: &Facts) -> Vec<String> {
     let mut pcpus: Vec<u16> = names.flat_map(|name| pcpus_of(facts, name)).collect();
     pcpus.sort_unstable();
     pcpus.dedup();
-    let loads = pcpus
+    let taken = pcpus
         .into_iter()
         .map(|pcpu| (pcpu, load(facts, pcpu, &greatest)));
-    let too_much = loads.filter(|(_, load)| *load > WHOLE);
+    let too_much = taken.filter(|(_, load)| *load > WHOLE);
     too_much
         .map(|(pcpu, load)| {
             format!(

@@ -1,26 +1,12 @@
 //! The controller against VMs whose load a test chooses.
 
-use std::time::Duration;
+mod plant;
 
-use bulkhead_abi::control::Phase;
 use bulkhead_abi::plan::CpuPolicy;
-use bulkhead_control::board::{Time, Vcpu};
-use bulkhead_policy::controller::{Controller, Decision, Outcome, Rests, Why};
-use bulkhead_policy::fault::Text;
-use bulkhead_policy::meter::{Look, Meter, VcpuLook, VmLook};
-use bulkhead_policy::reader::read;
-use bulkhead_policy::rule::{Policy, Quantity, Setting};
-use proptest::prelude::*;
+use bulkhead_policy::controller::{Outcome, Rests, Why};
+use bulkhead_policy::rule::{Quantity, Setting};
 
-const NS: u64 = 1_000_000_000;
-
-fn policy(source: &str) -> Policy {
-    let text = Text {
-        name: "policy.toml".to_owned(),
-        source: source.to_owned(),
-    };
-    read(&text).unwrap_or_else(|faults| panic!("{faults:?}"))
-}
+use plant::{Board, Second, Vm};
 
 /// The weight of `vm` from 100 to 400 while it waits, each step after 3 s, a pause of 5 s.
 const BUSY: &str = "
@@ -32,167 +18,8 @@ back = { measure = \"waiting\", below = \"10%\", for = \"4s\" }
 pause = \"5s\"
 ";
 
-/// What a VM does in a second.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Second {
-    /// It waits for this part of the time.
-    Waits(f64),
-    /// It does, and nobody answers for it.
-    Silent,
-    /// It is stopped.
-    Down,
-    /// It is paused.
-    Paused,
-    /// It starts anew.
-    Starts,
-}
-
-/// A VM, its counters and what it has.
-#[derive(Clone, Debug)]
-struct Vm {
-    name: &'static str,
-    state: Vcpu,
-    phase: Phase,
-    lives: u64,
-    time: Time,
-}
-
-impl Vm {
-    fn new(name: &'static str) -> Self {
-        let state = Vcpu {
-            pcpu: 1,
-            power: 3,
-            policy: CpuPolicy::Fair as u64,
-            weight: 100,
-            amount: 10_000_000,
-            period: 10_000_000,
-            pool: 0b10,
-        };
-        Self {
-            name,
-            state,
-            phase: Phase::Running,
-            lives: 1,
-            time: Time::default(),
-        }
-    }
-
-    /// Goes on for a second.
-    fn go(&mut self, second: Second) -> VmLook {
-        self.phase = match second {
-            Second::Down => Phase::Down,
-            Second::Paused => Phase::Paused,
-            _ => Phase::Running,
-        };
-        if second == Second::Starts {
-            self.lives += 1;
-            self.time = Time::default();
-        }
-        if let Second::Waits(part) = second {
-            self.time.waited += (part * NS as f64) as u64;
-            self.time.cpu_time += ((1.0 - part) * NS as f64) as u64;
-        }
-        self.time.since += NS;
-        let answers = !matches!(second, Second::Silent);
-        VmLook {
-            phase: self.phase as u64,
-            lives: self.lives,
-            vcpus: vec![VcpuLook {
-                state: self.state,
-                time: if answers {
-                    Ok(self.time)
-                } else {
-                    Err("silent")
-                },
-                exits: Err("not asked"),
-            }],
-        }
-    }
-}
-
-/// A board with a controller.
-struct Board {
-    controller: Controller,
-    meter: Meter,
-    vms: Vec<Vm>,
-    second: u64,
-}
-
-impl Board {
-    fn new(source: &str, vms: &[&'static str]) -> Self {
-        let mut board = Self {
-            controller: Controller::new(&policy(source)),
-            meter: Meter::default(),
-            vms: vms.iter().map(|name| Vm::new(name)).collect(),
-            second: 0,
-        };
-        // The first look has nothing to compare with.
-        let idle = vec![Second::Waits(0.2); vms.len()];
-        assert_eq!(board.decide(&idle), []);
-        board
-    }
-
-    /// What is decided after a second in which the VMs do this.
-    fn decide(&mut self, seconds: &[Second]) -> Vec<Decision> {
-        self.second += 1;
-        let vms = self.vms.iter_mut().zip(seconds);
-        let look = Look {
-            at: Duration::from_secs(self.second),
-            vms: vms
-                .map(|(vm, second)| (vm.name.to_owned(), vm.go(*second)))
-                .collect(),
-        };
-        let between = self.meter.take(&look);
-        self.controller.look(&look, &between)
-    }
-
-    /// The same with everything done.
-    fn go(&mut self, seconds: &[Second]) -> Vec<Decision> {
-        let decisions = self.decide(seconds);
-        for decision in &decisions {
-            self.tell(decision, Outcome::Done);
-        }
-        decisions
-    }
-
-    fn tell(&mut self, decision: &Decision, outcome: Outcome) {
-        let at = Duration::from_secs(self.second);
-        if outcome == Outcome::Done {
-            let vm = { self.vms.iter_mut() }.find(|vm| vm.name == decision.vm);
-            let state = &mut vm.expect("there").state;
-            match decision.to {
-                Setting::Weight(weight) => state.weight = weight,
-                Setting::Pool(pool) => state.pool = pool,
-                Setting::Cap(share) | Setting::Budget(share) => {
-                    (state.amount, state.period) = (share.amount, share.period);
-                }
-            }
-        }
-        self.controller.told(decision, outcome, at);
-        if outcome == Outcome::Done {
-            self.controller.changed(&decision.vm);
-        }
-    }
-
-    fn weight(&self) -> u64 {
-        self.vms[0].state.weight
-    }
-
-    /// Seconds at which something was decided while the first VM waits for a part that its weight leads to.
-    fn moves(&mut self, seconds: u64, waits: impl Fn(u64) -> f64) -> Vec<(u64, u64)> {
-        let mut moves = Vec::new();
-        for _ in 0..seconds {
-            let part = waits(self.weight());
-            if !self.go(&[Second::Waits(part)]).is_empty() {
-                moves.push((self.second, self.weight()));
-            }
-        }
-        moves
-    }
-
-    fn rests(&self) -> Rests {
-        self.controller.cases()[0].rests
-    }
+fn rests(board: &Board) -> Rests {
+    board.controller.cases()[0].rests
 }
 
 #[test]
@@ -200,9 +27,9 @@ fn a_load_that_lasts_is_followed_step_by_step_up_to_the_bound_and_back() {
     let mut board = Board::new(BUSY, &["vm"]);
     // The look at second 1 was the first: the load is seen from then on.
     assert_eq!(board.moves(60, |_| 0.5), [(4, 200), (9, 300), (14, 400)]);
-    assert_eq!(board.rests(), Rests::AtBound);
+    assert_eq!(rests(&board), Rests::AtBound);
     assert_eq!(board.moves(60, |_| 0.02), [(65, 300), (70, 200), (75, 100)]);
-    assert_eq!(board.rests(), Rests::AtRest);
+    assert_eq!(rests(&board), Rests::AtRest);
 }
 
 #[test]
@@ -283,7 +110,7 @@ fn what_el2_refuses_is_not_asked_for_again_until_something_else_has_changed() {
         let decisions = board.decide(&[Second::Waits(0.5)]);
         board.tell(&decisions[0], Outcome::Refused { may_pass });
         assert_eq!(board.moves(1000, |_| 0.5), []);
-        assert_eq!(board.rests(), Rests::Refused);
+        assert_eq!(rests(&board), Rests::Refused);
         // Its own changes are none of others.
         board.controller.changed("vm");
         assert_eq!(board.moves(100, |_| 0.5), []);
@@ -341,7 +168,7 @@ fn a_new_life_is_another_load() {
     let mut board = Board::new(&narrow, &["vm"]);
     // A step back that had to be taken back holds.
     assert_eq!(board.moves(25, waits).len(), 3);
-    assert!(matches!(board.rests(), Rests::Holds(_)));
+    assert!(matches!(rests(&board), Rests::Holds(_)));
     board.go(&[Second::Starts]);
     let moves = board.moves(6, waits);
     assert_eq!(moves.len(), 1, "{moves:?}");
@@ -518,120 +345,6 @@ pause = \"2s\"
         board.go(&[Second::Waits(0.9), Second::Waits(0.0)]);
     }
     assert_eq!(board.vms[0].state.amount, 10_000_000);
-}
-
-fn second() -> impl Strategy<Value = Second> {
-    prop_oneof![
-        12 => (0.0..1.0).prop_map(Second::Waits),
-        4 => Just(Second::Waits(0.9)),
-        4 => Just(Second::Waits(0.0)),
-        1 => Just(Second::Silent),
-        1 => Just(Second::Down),
-        1 => Just(Second::Paused),
-        1 => Just(Second::Starts),
-    ]
-}
-
-/// A rule with these figures, and its values.
-fn rule() -> impl Strategy<Value = (String, Vec<u64>, u64)> {
-    let figures = (1u64..1000, 1u64..1000, 1u64..400, 0u64..6, 0u64..6, 0u64..8);
-    figures
-        .prop_filter("one value", |(from, to, ..)| from != to)
-        .prop_map(|(from, to, step, up, back, pause)| {
-            let source = format!(
-                "[rule.any]\nvms = [\"vm\"]\nweight = {{ from = {from}, to = {to}, step = {step} }}\n\
-                 when = {{ measure = \"waiting\", above = \"60%\", for = \"{up}s\" }}\n\
-                 back = {{ below = \"30%\", for = \"{back}s\" }}\npause = \"{pause}s\"\n"
-            );
-            let steps = policy(&source).rules[0].steps.clone();
-            let weight = |step: Setting| match step {
-                Setting::Weight(weight) => weight,
-                _ => 0,
-            };
-            (source, steps.into_iter().map(weight).collect(), pause)
-        })
-}
-
-proptest! {
-    #[test]
-    fn whatever_happens_values_stay_between_the_bounds_and_moves_apart(
-        (source, steps, pause) in rule(),
-        seconds in prop::collection::vec((second(), 0..20u8), 1..200),
-    ) {
-        let mut board = Board::new(&source, &["vm"]);
-        board.vms[0].state.weight = steps[0];
-        let mut last = None;
-        let mut before = Second::Waits(0.0);
-        for (second, luck) in seconds {
-            let had = board.weight();
-            let decisions = board.decide(&[second]);
-            prop_assert!(decisions.len() <= 1);
-            for decision in decisions {
-                prop_assert_eq!(decision.from, Setting::Weight(had));
-                let Setting::Weight(to) = decision.to else { panic!("{decision:?}") };
-                let (from, to) = (
-                    steps.iter().position(|step| *step == had).expect("one of them"),
-                    steps.iter().position(|step| *step == to).expect("one of them"),
-                );
-                match (&decision.why, second) {
-                    (Why::Stopped, Second::Down) => prop_assert!(to == 0 && from > 0),
-                    (Why::Met { measured, condition, .. }, Second::Waits(part)) => {
-                        prop_assert!((measured - part).abs() < 1e-6 || before == Second::Silent);
-                        let up = condition.threshold == 0.6;
-                        prop_assert_eq!((*measured > 0.6, *measured < 0.3), (up, !up));
-                        prop_assert_eq!(to, if up { from + 1 } else { from - 1 });
-                        let apart = last.is_none_or(|last| board.second - last >= pause);
-                        prop_assert!(apart, "{:?}", decision);
-                    }
-                    other => panic!("{other:?}"),
-                }
-                if luck == 0 {
-                    board.tell(&decision, Outcome::Refused { may_pass: true });
-                } else {
-                    board.tell(&decision, Outcome::Done);
-                    last = Some(board.second);
-                }
-            }
-            before = second;
-        }
-    }
-
-    #[test]
-    fn a_load_that_stays_the_same_leads_somewhere_and_no_further(
-        (source, steps, pause) in rule(),
-        part in 0.0..1.0,
-        start in 0..1000usize,
-    ) {
-        let mut board = Board::new(&source, &["vm"]);
-        let start = start % steps.len();
-        board.vms[0].state.weight = steps[start];
-        let moves = board.moves(8 * (steps.len() as u64 + 3) * (pause + 8) / 4, |_| part);
-        let weights: Vec<u64> = moves.iter().map(|(_, weight)| *weight).collect();
-        let expected: Vec<u64> = if part > 0.6 {
-            steps[start + 1..].to_vec()
-        } else if part < 0.3 {
-            steps[..start].iter().rev().copied().collect()
-        } else {
-            Vec::new()
-        };
-        prop_assert_eq!(weights, expected);
-    }
-
-    #[test]
-    fn whatever_a_step_does_to_the_load_moves_become_rare(
-        (source, steps, _) in rule(),
-        loads in prop::collection::vec(prop_oneof![Just(0.0), Just(0.9), 0.0..1.0], 1..8),
-    ) {
-        let mut board = Board::new(&source, &["vm"]);
-        board.vms[0].state.weight = steps[0];
-        let of = |weight: u64| {
-            let at = steps.iter().position(|step| *step == weight).unwrap_or(0);
-            loads[at % loads.len()]
-        };
-        let seconds = 20_000 + steps.len() as u64 * 30;
-        let moves = board.moves(seconds, of);
-        prop_assert!(moves.len() < 2 * steps.len() + 40, "{}", moves.len());
-    }
 }
 
 #[test]
