@@ -17,6 +17,37 @@ pub fn now() -> u64 {
     mrs!("cntvct_el0")
 }
 
+/// Smallest jump of the counter between two reads that means another vCPU had the pCPU, in microseconds.
+const JUMP_US: u64 = 20;
+
+/// What a vCPU had of its pCPU while it worked, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Worked {
+    /// For how long it ran.
+    pub had: u64,
+    /// Of this time.
+    pub of: u64,
+}
+
+/// Reads the counter without end, as long as `goes_on` says so of the ticks that have passed, and counts those in which nobody else ran.
+#[inline(always)]
+pub fn work(mut goes_on: impl FnMut(u64) -> bool) -> Worked {
+    let (from, jump) = (now(), ticks(JUMP_US));
+    let (mut last, mut had) = (from, 0);
+    while goes_on(last - from) {
+        let now = now();
+        let passed = now - last;
+        if passed <= jump {
+            had += passed;
+        }
+        last = now;
+    }
+    Worked {
+        had,
+        of: last - from,
+    }
+}
+
 /// Ticks as nanoseconds.
 pub fn nanoseconds(ticks: u64) -> u64 {
     let product = u128::from(ticks) * 1_000_000_000 / u128::from(frequency().max(1));

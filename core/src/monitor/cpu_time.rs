@@ -29,7 +29,7 @@ pub struct Look {
 }
 
 /// The first look at each vCPU, in the order of the plan: when it was and for how long the vCPU had run, both in [`UNIT`]s and
-/// modulo 2^32. Apart from the monitor, because start-up writes that, and clears this with much else.
+/// modulo 2^32; 0: it was not there. Apart from the monitor, because start-up writes that, and clears this with much else.
 #[derive(Debug)]
 pub struct Shares([[AtomicU32; 2]; MAX_VCPUS]);
 
@@ -49,18 +49,28 @@ impl Shares {
         Self([const { [const { AtomicU32::new(0) }; 2] }; MAX_VCPUS])
     }
 
+    /// Forgets the vCPU in `row`, which is about to be looked at: what was kept may be older than differences can say.
+    pub fn forget(&self, row: usize) {
+        if let Some([at, _]) = self.0.get(row) {
+            at.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Keeps the answer about the vCPU in `row` as the first look.
     pub fn keep(&self, row: usize, published: &Published) {
         if let (Some([at, ran]), Some(look)) = (self.0.get(row), published.look()) {
-            at.store((look.at >> UNIT) as u32, Ordering::Relaxed);
+            at.store(((look.at >> UNIT) as u32).max(1), Ordering::Relaxed);
             ran.store((look.ran >> UNIT) as u32, Ordering::Relaxed);
         }
     }
 
     /// Returns the share between the first look at the vCPU in `row` and the answer about it, or since it
-    /// started if it did so in between.
+    /// started if it did so in between; `None` if it was not there at one of them.
     pub fn of(&self, row: usize, published: &Published) -> Option<Percent> {
         let (look, [at, ran]) = (published.look()?, self.0.get(row)?);
+        if at.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
         let since = |now: u64, then: &AtomicU32| {
             u64::from(((now >> UNIT) as u32).wrapping_sub(then.load(Ordering::Relaxed)))
         };
@@ -181,10 +191,11 @@ mod tests {
             of(Some(&usage(start + 290_000, 60_000, 6_000))),
             Some(1_000)
         );
-        // A vCPU that is gone at the first look leaves what was kept.
+        // One that is gone at the first look, or whose pCPU does not answer, has no share: the look before may be hours old.
+        shares.forget(3);
         answer(&published, None);
         shares.keep(3, &published);
-        assert_eq!(of(Some(&usage(start, 300_032, 90_048))), Some(2_501));
+        assert_eq!(of(Some(&usage(start, 300_032, 90_048))), None);
         shares.keep(MAX_VCPUS, &published);
         assert!(shares.of(MAX_VCPUS, &published).is_none());
     }

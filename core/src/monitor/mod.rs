@@ -401,6 +401,9 @@ impl Monitor {
                         self.turn = Turn::Lines(0);
                         continue;
                     };
+                    if self.looks {
+                        self.shares.forget(self.row);
+                    }
                     published.ask(self.row, *request);
                     self.turn = Turn::Asked(now.saturating_add(ticks(PATIENCE_MS)));
                     return match request {

@@ -15,8 +15,6 @@ guest!(main = main, irq = on_irq);
 
 /// Length of a sleep before it looks for work again, in microseconds.
 const NAP_US: u64 = 10_000;
-/// Smallest jump of the counter that means another vCPU had the pCPU, in microseconds.
-const JUMP_US: u64 = 20;
 
 fn main(board: &'static Board) {
     let Some(page) = board.shared("report").map(shared::words) else {
@@ -33,21 +31,12 @@ fn main(board: &'static Board) {
     }
     sysreg::irq_off();
     timer::disarm();
-    let (from, jump) = (timer::now(), timer::ticks(JUMP_US));
-    let (mut last, mut had) = (from, 0);
-    while !says(STOP_OFFSET) {
-        let now = timer::now();
-        let passed = now - last;
-        if passed <= jump {
-            had += passed;
-        }
-        last = now;
-    }
+    let timer::Worked { had, of } = timer::work(|_| !says(STOP_OFFSET));
     let milliseconds = |ticks| timer::nanoseconds(ticks) / 1_000_000;
     println!(
         "cpu-load: had {} ms in {} ms",
         milliseconds(had),
-        milliseconds(last - from)
+        milliseconds(of)
     );
 }
 

@@ -11,8 +11,6 @@ use bulkhead_guests::{Board, check, guest, println, timer, uart};
 
 guest!(main = main);
 
-/// A jump from which on somebody else had the pCPU, in microseconds.
-const JUMP_US: u64 = 20;
 /// Length of a measurement in microseconds.
 const SAMPLE_US: u64 = 500_000;
 
@@ -29,19 +27,10 @@ fn main(_board: &'static Board) {
 }
 
 fn measure(tenths: u64) {
-    let (sample, jump) = (timer::ticks(SAMPLE_US), timer::ticks(JUMP_US));
-    let from = timer::now();
-    let (mut last, mut had) = (from, 0);
-    while last - from < sample {
-        let now = timer::now();
-        let passed = now - last;
-        if passed <= jump {
-            had += passed;
-        }
-        last = now;
-    }
-    let due = (last - from) * tenths / 10;
-    println!("{had} of {} ticks, due {due}", last - from);
+    let sample = timer::ticks(SAMPLE_US);
+    let timer::Worked { had, of } = timer::work(|passed| passed < sample);
+    let due = of * tenths / 10;
+    println!("{had} of {of} ticks, due {due}");
     check::holds(
         "portion",
         had.abs_diff(due) * 10 <= due,

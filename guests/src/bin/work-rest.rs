@@ -10,9 +10,6 @@ use bulkhead_guests::{Board, check, gic, guest, println, sysreg, timer};
 
 guest!(main = main, irq = on_irq);
 
-/// Smallest jump of the counter that means another vCPU had the pCPU, in microseconds.
-const JUMP_US: u64 = 20;
-
 fn main(board: &'static Board) {
     let milliseconds = |name, otherwise| board.argument(name).unwrap_or(otherwise) * 1000;
     let (work, rest) = (milliseconds("work", 1000), milliseconds("rest", 1000));
@@ -38,18 +35,9 @@ fn main(board: &'static Board) {
 
 /// Works for so many microseconds; gives the percentage that it had of them.
 fn busy(us: u64) -> u64 {
-    let (from, jump) = (timer::now(), timer::ticks(JUMP_US));
-    let end = from + timer::ticks(us);
-    let (mut last, mut had) = (from, 0);
-    while last < end {
-        let now = timer::now();
-        let passed = now - last;
-        if passed <= jump {
-            had += passed;
-        }
-        last = now;
-    }
-    had * 100 / (last - from)
+    let long = timer::ticks(us);
+    let worked = timer::work(|passed| passed < long);
+    worked.had * 100 / worked.of
 }
 
 /// Sleeps for so many microseconds.

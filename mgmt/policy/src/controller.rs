@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bulkhead_abi::control::Phase;
 
-use crate::latch::Latch;
+use crate::backoff::Backoff;
 use crate::meter::{Between, Look, Measured, VmLook, none};
 use crate::rule::{Condition, Policy, Rule, Setting, Side, text_of};
 
@@ -151,7 +151,7 @@ pub struct Case {
     lives: Option<u64>,
     refused: Option<(Setting, bool)>,
     /// Against steps back, and against steps up from which others make it yield.
-    latches: [Latch; 2],
+    backoffs: [Backoff; 2],
 }
 
 const UP: usize = 1;
@@ -183,7 +183,7 @@ impl Controller {
                 moved: None,
                 lives: None,
                 refused: None,
-                latches: [Latch::default(); 2],
+                backoffs: [Backoff::default(); 2],
             }));
         }
         cases.sort_by_key(|case| std::cmp::Reverse(rules[case.rule].priority));
@@ -286,14 +286,14 @@ impl Controller {
         if pause.is_some_and(|passed| passed < rule.pause) {
             return Err(Rests::Pauses);
         }
-        let latch = case.latches[side];
+        let backoff = case.backoffs[side];
         let (measure, of) = match (&why, side) {
             (Why::Met { measured, .. }, BACK) => (Some(*measured), rule.back.side),
             _ => (None, Side::Below),
         };
         let yields = matches!(why, Why::Yields { .. });
-        if !yields && latch.holds(look.at, measure, of) {
-            return Err(Rests::Holds(latch.until(look.at).unwrap_or(look.at)));
+        if !yields && backoff.holds(look.at, measure, of) {
+            return Err(Rests::Holds(backoff.until(look.at).unwrap_or(look.at)));
         }
         Ok((to, why))
     }
@@ -340,14 +340,14 @@ impl Controller {
                 ..
             } => {
                 if *condition == rule.when {
-                    case.latches[BACK].taken_back(at, soon, base);
-                    case.latches[UP].tried(at, None);
+                    case.backoffs[BACK].taken_back(at, soon, base);
+                    case.backoffs[UP].tried(at, None);
                 } else {
-                    case.latches[BACK].tried(at, Some(*measured));
+                    case.backoffs[BACK].tried(at, Some(*measured));
                 }
             }
-            Why::Yields { .. } => case.latches[UP].taken_back(at, soon, base),
-            Why::Stopped => case.latches = [Latch::default(); 2],
+            Why::Yields { .. } => case.backoffs[UP].taken_back(at, soon, base),
+            Why::Stopped => case.backoffs = [Backoff::default(); 2],
         }
     }
 
@@ -368,7 +368,7 @@ impl Case {
         let lives = vm.map(|vm| vm.lives);
         if lives.is_some() && lives != self.lives {
             self.lives = lives;
-            self.latches = [Latch::default(); 2];
+            self.backoffs = [Backoff::default(); 2];
         }
         let value = vm.and_then(|vm| vm.vcpus.first());
         let value = value.map(|vcpu| rule.quantity.value.of(&vcpu.state));

@@ -4,11 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod ask;
+mod backoff;
 pub mod check;
 pub mod controller;
 pub mod engine;
 pub mod fault;
-mod latch;
 pub mod meter;
 pub mod reader;
 pub mod rule;

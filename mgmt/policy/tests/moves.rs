@@ -153,7 +153,7 @@ fn thresholds_closer_than_a_step_do_not_make_it_go_to_and_fro() {
         _ => 0.299,
     };
     let moves = board.moves(100_000, waits);
-    // Without the latch there is a move each 5 seconds.
+    // Without the backoff there is a move each 5 seconds.
     assert!((5..40).contains(&moves.len()), "{}: {moves:?}", moves.len());
     // A load that is really less is followed at once.
     let at = board.second;

@@ -1,4 +1,4 @@
-//! What keeps a rule from going to and fro: a step that had to be taken back at once is tried again after twice the time of the last such
+//! Exponential backoff, which keeps a rule from going to and fro: a step that had to be taken back at once is tried again after twice the time of the last such
 //! one. Thresholds that lie closer together than what a step changes, and measures that do not show what is to spare (there are no overruns
 //! at a budget that just suffices), then cost a number of moves that grows with the logarithm of the time only.
 
@@ -14,9 +14,9 @@ struct Tried {
     measure: Option<f64>,
 }
 
-/// The latch of one direction.
+/// The backoff of steps in one direction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Latch {
+pub struct Backoff {
     tried: Option<Tried>,
     /// Steps that had to be taken back, one after the other.
     failures: u32,
@@ -28,7 +28,7 @@ pub struct Latch {
 /// A measure that is at most this part of the one that deceived is another load.
 const PART: f64 = 0.75;
 
-impl Latch {
+impl Backoff {
     /// A step was made.
     pub fn tried(&mut self, at: Duration, measure: Option<f64>) {
         self.tried = Some(Tried { at, measure });
@@ -76,46 +76,47 @@ mod tests {
 
     #[test]
     fn a_step_that_fails_again_and_again_is_tried_ever_later() {
-        let mut latch = Latch::default();
+        let mut backoff = Backoff::default();
         let mut waits = Vec::new();
         let mut at = s(0);
         for _ in 0..4 {
-            latch.tried(at, Some(0.0));
+            backoff.tried(at, Some(0.0));
             at += s(2);
-            latch.taken_back(at, s(5), s(10));
-            let until = latch.until(at).expect("it holds");
+            backoff.taken_back(at, s(5), s(10));
+            let until = backoff.until(at).expect("it holds");
             assert!(
-                latch.holds(until - s(1), Some(0.0), Side::Below)
-                    && !latch.holds(until, Some(0.0), Side::Below)
+                backoff.holds(until - s(1), Some(0.0), Side::Below)
+                    && !backoff.holds(until, Some(0.0), Side::Below)
             );
             waits.push((until - at).as_secs());
             at = until;
         }
         assert_eq!(waits, [20, 40, 80, 160]);
         // One that lasts longer was right.
-        latch.tried(at, Some(0.0));
-        latch.taken_back(at + s(6), s(5), s(10));
-        assert!(!latch.holds(at + s(6), Some(0.0), Side::Below));
-        latch.tried(at, Some(0.0));
-        latch.taken_back(at + s(2), s(5), s(10));
-        assert_eq!(latch.until(at + s(2)), Some(at + s(22)), "from the begin");
+        backoff.tried(at, Some(0.0));
+        backoff.taken_back(at + s(6), s(5), s(10));
+        assert!(!backoff.holds(at + s(6), Some(0.0), Side::Below));
+        backoff.tried(at, Some(0.0));
+        backoff.taken_back(at + s(2), s(5), s(10));
+        assert_eq!(backoff.until(at + s(2)), Some(at + s(22)), "from the begin");
     }
 
     #[test]
     fn another_load_does_not_wait() {
-        let mut latch = Latch::default();
-        latch.tried(s(0), Some(0.2));
-        latch.taken_back(s(1), s(5), s(10));
+        let mut backoff = Backoff::default();
+        backoff.tried(s(0), Some(0.2));
+        backoff.taken_back(s(1), s(5), s(10));
         assert!(
-            latch.holds(s(2), Some(0.2), Side::Below) && latch.holds(s(2), Some(0.16), Side::Below)
+            backoff.holds(s(2), Some(0.2), Side::Below)
+                && backoff.holds(s(2), Some(0.16), Side::Below)
         );
-        assert!(!latch.holds(s(2), Some(0.1), Side::Below));
-        assert!(latch.holds(s(2), None, Side::Below));
-        assert!(latch.holds(s(2), Some(0.25), Side::Above));
-        assert!(!latch.holds(s(2), Some(0.3), Side::Above));
+        assert!(!backoff.holds(s(2), Some(0.1), Side::Below));
+        assert!(backoff.holds(s(2), None, Side::Below));
+        assert!(backoff.holds(s(2), Some(0.25), Side::Above));
+        assert!(!backoff.holds(s(2), Some(0.3), Side::Above));
         // What was not tried cannot fail.
-        let mut latch = Latch::default();
-        latch.taken_back(s(1), s(5), s(10));
-        assert!(!latch.holds(s(1), None, Side::Below));
+        let mut backoff = Backoff::default();
+        backoff.taken_back(s(1), s(5), s(10));
+        assert!(!backoff.holds(s(1), None, Side::Below));
     }
 }
