@@ -418,6 +418,10 @@ impl Typed for Word {
             choice.push_str(", or a table");
         }
         let help = match nearest(&text.value, known()) {
+            // Alone it would be refused as well.
+            Some(word) if words.refused.contains(&word) => {
+                format!("did you mean a table with `{word}`?")
+            }
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("say {name} = {}, for instance", key.example()),
         };
