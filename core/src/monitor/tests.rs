@@ -42,6 +42,8 @@ struct Desk {
     /// pCPUs that answer, and their answers: state and the exits that the guest makes
     /// between two samples.
     answers: fn(usize) -> Option<(State, u64)>,
+    /// Until when pCPU 0 does not.
+    silent_until: u64,
 }
 
 impl Desk {
@@ -59,6 +61,7 @@ impl Desk {
             now: 1_000,
             asked: Vec::new(),
             answers,
+            silent_until: 0,
         }
     }
 
@@ -67,6 +70,9 @@ impl Desk {
     }
 
     fn answer(&self, row: usize) {
+        if self.vcpus[row].pcpu == 0 && self.now < self.silent_until {
+            return;
+        }
         let (Some(question), Some((state, exits))) = (
             self.published.question(row),
             (self.answers)(usize::from(self.vcpus[row].pcpu)),
@@ -455,4 +461,16 @@ fn who_stops_is_not_asleep() {
         desk.say()[1],
         " 20.00%  alpha vcpu 0 on pcpu 0: stopped        fair weight 2"
     );
+}
+
+#[test]
+fn one_that_was_not_there_at_the_first_look_has_no_share() {
+    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    for (silent, begins) in [(0, " 20.00%  alpha"), (HZ / 2, "         alpha")] {
+        desk.silent_until = desk.now + silent;
+        desk.key(b'l');
+        let said = desk.say();
+        assert!(said[1].starts_with(begins), "{said:?}");
+        assert!(said[3].starts_with(" 20.00%  beta"), "{said:?}");
+    }
 }
