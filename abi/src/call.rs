@@ -39,11 +39,13 @@ pub enum End {
     Ordered = 6,
     /// Somebody with authority restarts it.
     OrderedRestart = 7,
+    /// Somebody with authority has asked it to stop, and it did not in its time.
+    Overdue = 8,
 }
 
 impl End {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Off,
         Self::Reset,
         Self::LastCpuOff,
@@ -51,6 +53,7 @@ impl End {
         Self::Watchdog,
         Self::Ordered,
         Self::OrderedRestart,
+        Self::Overdue,
     ];
 
     /// The reason with this number; [`Self::Crash`] if there is none.
@@ -81,6 +84,7 @@ impl End {
             Self::Watchdog => "its watchdog was not refreshed",
             Self::Ordered => "ordered to stop",
             Self::OrderedRestart => "ordered to restart",
+            Self::Overdue => "asked to stop, and did not in time",
         }
     }
 }

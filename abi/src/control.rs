@@ -107,7 +107,8 @@ pub enum Kind {
     /// State of a VM, by [`right::LIST`]. Answer: 0, 1: its name, padded with 0; 2: the manager's rights; 3: [`Phase`]; 4: number
     /// of its lives so far; 5: [`Class`](crate::plan::Class), and from bit 16 on its number of vCPUs, and from bit 32 on its
     /// flags ([`VM_LOCKED`](crate::plan::VM_LOCKED) and others); 6: [`End`](crate::call::End) of the last life that has ended, or 0; 7: what followed
-    /// ([`Follows`]); 8: restarts so far in the period of its policy.
+    /// ([`Follows`]); 8: restarts so far in the period of its policy; 9: how it is asked to stop (0 not at all, 1 by the power key, 2 by
+    /// a word that it reads), and from bit 32 on the milliseconds that it has for it.
     Vm = 2,
     /// State of a vCPU, by [`right::LIST`]. Answer: 0: index of its pCPU; 1: 0 off, 1 being switched on, 2 to start, 3 on; 2:
     /// [`CpuPolicy`](crate::plan::CpuPolicy); 3: weight; 4: budget, or quota of a cap; 5: period; 6: pCPUs of its pool, a bit for each.
@@ -115,7 +116,7 @@ pub enum Kind {
     /// Starts a VM that is down, by [`right::START`]; one that is being stopped starts again when it has ended. Answered when the order
     /// is taken; what comes of it is an event. If it is already up: [`Status::Phase`].
     Start = 4,
-    /// Stops a VM at once, by [`right::STOP`].
+    /// Stops a VM at once, by [`right::STOP`]. See [`Kind::Shutdown`] for one that is asked before.
     Stop = 5,
     /// Ends a VM and starts it again, or starts one that is down, by [`right::RESTART`].
     Restart = 6,
@@ -145,11 +146,15 @@ pub enum Kind {
     Budget = 15,
     /// Sets the pCPUs on which a VM's vCPUs may run to those of value 0, a bit for each, by [`right::LIMITS`].
     Pool = 16,
+    /// Asks a VM that runs to stop, by [`right::STOP`]: in the way that its description says, else [`Status::Unasked`]. Answered when it has been
+    /// asked; its end is an event. If it has not ended in its time, it is stopped ([`End::Overdue`](crate::call::End::Overdue)). Asked once more, it
+    /// is told once more, and has no more time. Answer: 0: nanoseconds that are left to it; 0 if it ends already.
+    Shutdown = 17,
 }
 
 impl Kind {
     /// All of them, by number from 1.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Hello,
         Self::Vm,
         Self::Vcpu,
@@ -166,6 +171,7 @@ impl Kind {
         Self::Cap,
         Self::Budget,
         Self::Pool,
+        Self::Shutdown,
     ];
 
     /// The kind with this number.
@@ -180,7 +186,7 @@ impl Kind {
             Self::Hello => 0,
             Self::Vm | Self::Vcpu => right::LIST,
             Self::Start => right::START,
-            Self::Stop => right::STOP,
+            Self::Stop | Self::Shutdown => right::STOP,
             Self::Restart => right::RESTART,
             Self::Pause | Self::Resume => right::PAUSE,
             Self::Time | Self::Waits | Self::Exits | Self::Service => right::STATS,
@@ -246,11 +252,13 @@ pub enum Status {
     Silent = 12,
     /// Of a vCPU that has its pCPU to itself, or is not there, there is nothing to tell.
     Nothing = 13,
+    /// The description does not say how the VM is asked to stop.
+    Unasked = 14,
 }
 
 impl Status {
     /// All of them, by number.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Done,
         Self::Length,
         Self::Version,
@@ -265,6 +273,7 @@ impl Status {
         Self::WouldExit,
         Self::Silent,
         Self::Nothing,
+        Self::Unasked,
     ];
 
     /// The status with this number.
@@ -289,6 +298,7 @@ impl Status {
             Self::WouldExit => "the VM is promised not to be interrupted",
             Self::Silent => "its pCPU does not answer",
             Self::Nothing => "there is nothing to tell about this vCPU",
+            Self::Unasked => "its description does not say how it is asked to stop",
         }
     }
 }
@@ -309,17 +319,20 @@ pub enum Phase {
     Stopping = 4,
     /// It has ended, and its reports are being printed: it can be started when it is down.
     Ended = 5,
+    /// It runs, and was asked to stop.
+    Asked = 6,
 }
 
 impl Phase {
     /// All of them, by number.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Down,
         Self::Starting,
         Self::Running,
         Self::Paused,
         Self::Stopping,
         Self::Ended,
+        Self::Asked,
     ];
 
     /// The phase with this number.
@@ -336,6 +349,7 @@ impl Phase {
             Self::Paused => "paused",
             Self::Stopping => "stopping",
             Self::Ended => "ended",
+            Self::Asked => "asked",
         }
     }
 }
@@ -422,7 +436,7 @@ mod tests {
             assert_eq!((kind as u16, Kind::of(number)), (number, Some(kind)));
             assert!(kind.values() <= 4);
         }
-        assert_eq!((Kind::of(0), Kind::of(17)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(18)), (None, None));
         for (number, status) in (0..).zip(Status::ALL) {
             assert_eq!((status as u16, Status::of(number)), (number, Some(status)));
         }

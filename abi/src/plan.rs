@@ -22,7 +22,7 @@ pub use io::*;
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -128,10 +128,12 @@ pub enum TableId {
     Virtqueues = 15,
     /// [`Right`]
     Rights = 16,
+    /// [`Stop`]
+    Stops = 17,
 }
 
 /// Number of tables in a plan.
-pub const TABLES: usize = 17;
+pub const TABLES: usize = 18;
 
 /// Start of every plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -397,6 +399,9 @@ pub enum RegionKind {
     /// The registers of a [`VirtioDevice`]: one page, read only. `pa` is 0 in the plan; EL2 puts there a page of its
     /// page pool.
     VirtioRegisters = 5,
+    /// The page with the word by which a VM is asked to stop ([`Stop::word`]): one page, read only. `pa` is 0 in the plan; EL2 puts there the page
+    /// [`STOLEN_TIME_PAGE`] of the VM from its page pool, in which it tells the VM what else it has to tell.
+    StopWord = 6,
 }
 
 /// [`Region::access`]: the guest may read. Always set.

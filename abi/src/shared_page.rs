@@ -8,3 +8,10 @@ pub mod stolen_time {
     /// Offset of the stolen time in it, 64 bits of nanoseconds. Before it are revision and attributes, both 0.
     pub const TIME: u64 = 8;
 }
+
+/// The word by which EL2 asks a VM to stop. The guest may only read it.
+pub mod stop {
+    /// Its offset in the page: behind the stolen time of all vCPUs, which may be told in the same page. 32 bits, little endian: 0, or how often the
+    /// VM was asked in this life.
+    pub const WORD: u64 = 2048;
+}

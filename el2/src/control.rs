@@ -3,6 +3,7 @@
 
 use bulkhead_abi::console::Order as Ordered;
 use bulkhead_abi::plan::{MAX_MANAGERS, VIRTIO_NO_CONSOLE, Vcpu as VcpuRow};
+use bulkhead_core::console::cpu_time::nanoseconds;
 use bulkhead_core::control::{Board, Denied, Order, Session, VmState};
 use bulkhead_core::cpu::power;
 use bulkhead_core::monitor::{Published, Request};
@@ -20,7 +21,7 @@ use crate::hw::timer;
 use crate::managers::{self, Manager};
 use crate::plan::plan;
 use crate::vm::{LIMITS, VCPU_LOCATION};
-use crate::{mailbox, orders, virtio, vm};
+use crate::{mailbox, orders, stops, virtio, vm};
 
 /// The state of a port, which the service thread alone uses.
 #[derive(Debug)]
@@ -118,6 +119,12 @@ impl Board for OfManager {
 
     fn limits(&self, id: usize) -> Option<VcpuRow> {
         LIMITS.of(plan().vcpus, id)
+    }
+
+    fn shut_down(&mut self, index: usize) -> Result<u64, Denied> {
+        let left = orders::try_manage(|manage| stops::ask(manage, index));
+        let left = left.ok_or(Denied::Busy)?.map_err(Denied::Phase)?;
+        Ok(nanoseconds(left, timer::frequency()))
     }
 
     fn order(&mut self, what: Order, index: usize) -> Result<(), Denied> {

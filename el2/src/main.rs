@@ -60,6 +60,8 @@ mod service;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
+mod stops;
+#[cfg(target_os = "none")]
 mod timed;
 #[cfg(target_os = "none")]
 mod vcpu;

@@ -119,7 +119,7 @@ fn state(vm: Option<&Vm>, number: usize) -> State {
         Phase::Down | Phase::Stopping(_) | Phase::Ended => State::Stopped,
         _ if power.state(number) != power::State::On => State::Off,
         Phase::Paused => State::Paused,
-        Phase::Running => State::On,
+        Phase::Running | Phase::Asked(_) => State::On,
     }
 }
 

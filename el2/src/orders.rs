@@ -28,11 +28,16 @@ impl ManageVms {
         Self(())
     }
 
-    /// Starts a VM that is down; one that is being stopped starts again when it has ended.
+    /// Starts a VM that is down; one that is being stopped, or is asked to stop, starts again when it has ended.
     pub fn start(&mut self, index: usize) -> Result<(), Phase> {
         match vm::vm(index).life.power.phase() {
             Phase::Down => start(index),
             Phase::Stopping(_) => stop(index, End::OrderedRestart),
+            Phase::Asked(_) if MANAGED => match vm::vm(index).life.power.again() {
+                // It has ended meanwhile.
+                Err(Phase::Stopping(_)) => stop(index, End::OrderedRestart),
+                done => done,
+            },
             other => Err(other),
         }
     }
@@ -81,6 +86,11 @@ pub fn try_manage<R>(act: impl FnOnce(&mut ManageVms) -> R) -> Option<R> {
 /// Ends a VM because its watchdog has expired.
 pub fn bite(index: usize) {
     let _refused_if_it_ends = stop(index, End::Watchdog);
+}
+
+/// Ends a VM that was asked to stop, and has not in its time.
+pub fn overdue(index: usize) {
+    let _refused_if_it_ends = stop(index, End::Overdue);
 }
 
 fn stop(index: usize, end: End) -> Result<(), Phase> {

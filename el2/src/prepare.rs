@@ -12,10 +12,10 @@ use bulkhead_core::vgic::{Version, WORDS};
 
 use crate::hw::{cpu, firmware, gic, memory, mmu, page_pool, state, thread, timer};
 use crate::plan::{self, plan};
-use crate::profile::IO;
+use crate::profile::{IO, MANAGED};
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{gppt, lifecycle, mailbox, orders, random, sched, timed, virtio};
+use crate::{gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio};
 
 /// Zeroes a range of physical memory, as long as the VM is to start.
 fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
@@ -154,6 +154,9 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         for number in 0..vcpu.vcpus {
             memory::tell(state::stolen_time(index, number), 0);
         }
+    }
+    if MANAGED {
+        stops::forget(index);
     }
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {

@@ -5,7 +5,6 @@ use bulkhead_abi::device::backend_page;
 use bulkhead_abi::plan::{
     ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, NONE, Region, VIRTIO_RESETS, VirtioDevice,
 };
-use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::virtio::backend_ring::Slot;
 use bulkhead_core::virtio::config::Config;
@@ -27,7 +26,7 @@ use crate::plan::{self, plan};
 use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
 use crate::virtio::{self, Served};
-use crate::{control, deadlines, mailbox, managers, sched, vm};
+use crate::{control, deadlines, mailbox, managers, sched, stops, vm};
 
 const _: () = assert!(size_of::<Service>() as u64 <= pages::THREAD_PAGES * 4096);
 const _: () = assert!(size_of::<Entry>() as u64 <= pages::DEVICE_PAGES * 4096);
@@ -135,7 +134,8 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
         if !worked && pending.sleep() {
             let mut look = service.as_ref().and_then(|it| it.polls.next());
             if MANAGED {
-                look = look.into_iter().chain(managers::again(index)).min();
+                let again = managers::again(index).into_iter().chain(stops::next());
+                look = look.into_iter().chain(again).min();
             }
             if look.is_some() {
                 deadlines::set(vcpu, Purpose::POLL, look);
@@ -206,6 +206,7 @@ impl Service {
         let mut rest = virtio::pending(index).take() | self.polls.take(begin);
         if MANAGED {
             rest |= managers::due(index, begin);
+            stops::look(begin);
         }
         while rest != 0 {
             self.round.wake(rest.trailing_zeros() as usize);
@@ -436,7 +437,7 @@ impl Entry {
     /// Wakes the thread that prepares the guest's VM, if it waits for the device.
     fn wake_guest(&self) {
         let vm = usize::from(self.row.vm);
-        if vm::vm(vm).life.power.phase() != Phase::Running {
+        if !vm::vm(vm).life.power.is_running() {
             wake_boot_vcpu(vm);
         }
     }

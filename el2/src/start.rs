@@ -246,7 +246,9 @@ fn build_stage2(page_pool: &mut PagePool) {
         };
         for region in plan().regions_of(index) {
             let mut region = *region;
-            if region.kind == RegionKind::StolenTime as u16 {
+            let told = region.kind == RegionKind::StolenTime as u16
+                || MANAGED && region.kind == RegionKind::StopWord as u16;
+            if told {
                 region.pa = stolen;
             }
             if IO && region.kind == RegionKind::VirtioRegisters as u16 {

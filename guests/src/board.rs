@@ -61,6 +61,15 @@ pub struct Channel {
     pub intid: Option<u32>,
 }
 
+/// How this machine is asked to stop.
+#[derive(Clone, Copy, Debug)]
+pub enum Stop {
+    /// By a key, which is this INTID.
+    Key(u32),
+    /// By the word at this address: more than 0.
+    Word(usize),
+}
+
 /// A device with one interrupt.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
@@ -99,6 +108,8 @@ pub struct Board {
     pub gpio: Option<Device>,
     /// SPI by which it is told that another VM has ended.
     pub event_intid: Option<u32>,
+    /// How it is asked to stop, if it is.
+    pub stop: Option<Stop>,
     /// PL031.
     pub rtc: Option<Device>,
     /// SBSA watchdog: its control frame; the refresh frame is [`Self::watchdog_refresh`].
@@ -151,6 +162,7 @@ impl Default for Board {
             cadence: None,
             gpio: None,
             event_intid: None,
+            stop: None,
             rtc: None,
             watchdog: None,
             watchdog_refresh: 0,
@@ -223,6 +235,9 @@ fn loaded() -> Range {
         size: (&raw const __bss_start).addr() - base,
     }
 }
+
+/// The key by which Linux is asked to stop.
+const KEY_POWER: u32 = 116;
 
 /// First word of a device tree, as a little-endian load sees it.
 const MAGIC: u32 = 0xd00d_feed_u32.swap_bytes();
@@ -342,6 +357,10 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
     if is("bulkhead,vm-events") {
         board.event_intid = interrupt(node);
     }
+    let code = node.property("linux,code");
+    if code.is_some_and(|code| code.value() == KEY_POWER.to_be_bytes()) {
+        board.stop = interrupt(node).map(Stop::Key);
+    }
     if is("bulkhead,doorbell") {
         let reg = node.reg().ok().flatten().and_then(|mut regs| regs.next());
         let page = reg.and_then(|reg| reg.address::<u64>().ok());
@@ -379,6 +398,9 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
         board.uart_intid = interrupt(node).unwrap_or(board.uart_intid);
     } else if is("arm,pl011") {
         board.second_uart = device(node, first);
+    }
+    if is("bulkhead,stop") {
+        board.stop = Some(Stop::Word(first.base));
     }
     if is("cdns,uart-r1p12") {
         board.cadence = device(node, first);

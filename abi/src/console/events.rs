@@ -42,16 +42,19 @@ pub enum Condition {
     Paused,
     /// It is being stopped, or prints its reports.
     Stopping,
+    /// It runs, and a manager has asked it to stop.
+    Asked,
 }
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Stopped,
         Self::Starting,
         Self::Running,
         Self::Paused,
         Self::Stopping,
+        Self::Asked,
     ];
 
     const fn words(self) -> &'static str {
@@ -61,6 +64,7 @@ impl Condition {
             Self::Running => "running",
             Self::Paused => "paused",
             Self::Stopping => "stopping",
+            Self::Asked => "asked to stop",
         }
     }
 }

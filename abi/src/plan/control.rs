@@ -21,3 +21,23 @@ pub struct Right {
     /// [`right::LIST`](crate::control::right::LIST) and others.
     pub rights: u32,
 }
+
+/// Shortest [`Stop::timeout`], in milliseconds.
+pub const MIN_STOP: u32 = 10;
+/// Longest of them: an hour.
+pub const MAX_STOP: u32 = 3_600_000;
+
+/// How a VM is asked to stop: by an interrupt, or by a word that it reads. Rows are sorted by VM, one for each at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Stop {
+    /// Index of the VM.
+    pub vm: u16,
+    /// SPI of its vGIC, edge-triggered; 0 if it is asked by a word.
+    pub vintid: u16,
+    /// Milliseconds after which it is stopped if it has not ended: [`MIN_STOP`] to [`MAX_STOP`].
+    pub timeout: u32,
+    /// IPA of the page that has the word (a [`RegionKind::StopWord`](super::RegionKind::StopWord) region), at [`WORD`](crate::shared_page::stop::WORD);
+    /// 0 if it is asked by an interrupt.
+    pub word: u64,
+}

@@ -26,11 +26,12 @@ fn rows_have_the_sizes_that_both_sides_count_on() {
         size_of::<VirtioDevice>(),
         size_of::<Virtqueue>(),
         size_of::<Right>(),
+        size_of::<Stop>(),
     ];
     assert_eq!(
         sizes,
         [
-            136, 40, 344, 16, 24, 96, 40, 32, 32, 16, 8, 24, 16, 8, 24, 32, 24, 120, 32, 8
+            136, 40, 352, 16, 24, 96, 40, 32, 32, 16, 8, 24, 16, 8, 24, 32, 24, 120, 32, 8, 16
         ]
     );
 }

@@ -3,9 +3,11 @@
 //! * [`request`]: a request against the plan: what it asks for, or why not.
 //! * [`session`]: a manager that has the port open: its requests, one at a time, and the questions that take longer.
 //! * [`events`]: what a manager has not been told yet.
+//! * [`asked`]: until when VMs that were asked to stop have time for it.
 //!
 //! All of it is pure: the [`Board`] does what it decides.
 
+pub mod asked;
 pub mod events;
 pub mod request;
 pub mod session;
@@ -76,6 +78,8 @@ pub trait Board {
     fn vcpu(&self, id: usize, vm: usize, number: usize) -> (usize, power::State);
     /// The limits of a vCPU (row of the plan) as they hold now. `None`: they are being changed.
     fn limits(&self, id: usize) -> Option<Vcpu>;
+    /// Asks a VM to stop. Gives the nanoseconds that are left to it; 0 if it ends already.
+    fn shut_down(&mut self, vm: usize) -> Result<u64, Denied>;
     /// Gives an order about a VM.
     fn order(&mut self, order: Order, vm: usize) -> Result<(), Denied>;
     /// Changes the limits of a VM's vCPUs.
@@ -94,6 +98,7 @@ pub(crate) const fn phase(phase: Phase) -> control::Phase {
         Phase::Down => control::Phase::Down,
         Phase::Starting => control::Phase::Starting,
         Phase::Running => control::Phase::Running,
+        Phase::Asked(_) => control::Phase::Asked,
         Phase::Paused => control::Phase::Paused,
         Phase::Stopping(_) => control::Phase::Stopping,
         Phase::Ended => control::Phase::Ended,

@@ -39,6 +39,8 @@ pub enum Command {
     Vcpu(Of),
     /// An order about a VM.
     Order(Order, usize),
+    /// To ask a VM to stop.
+    ShutDown(usize),
     /// A change of a VM's limits.
     Change(Change, usize),
     /// A question.
@@ -101,6 +103,9 @@ pub fn check(plan: &Plan<'_>, own: usize, request: &Request, bytes: u32) -> Resu
     if kind.is_about_vcpu() && number >= rows_of(plan.vcpus, vm).len() {
         return Err(no(Status::Vcpu));
     }
+    if kind == Kind::Shutdown && plan.stop_of(vm).is_none() {
+        return Err(no(Status::Unasked));
+    }
     command(kind, of, values)
 }
 
@@ -118,6 +123,7 @@ fn command(kind: Kind, of: Of, values: &[u64; 4]) -> Result<Command, Error> {
         Kind::Restart => Command::Order(Order::Restart, vm),
         Kind::Pause => Command::Order(Order::Pause, vm),
         Kind::Resume => Command::Order(Order::Resume, vm),
+        Kind::Shutdown => Command::ShutDown(vm),
         Kind::Time => Command::Ask(About::Time, of),
         Kind::Waits => {
             let class = class()?;

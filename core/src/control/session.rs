@@ -196,6 +196,11 @@ impl<B: Board> InSession<'_, B> {
                 let done = self.board.order(order, vm);
                 return self.done(request, command, message, done);
             }
+            Command::ShutDown(vm) => {
+                let left = self.board.shut_down(vm);
+                fill(&mut message, &[left.unwrap_or(0)]);
+                return self.done(request, command, message, left.map(drop));
+            }
             Command::Change(change, vm) => {
                 let done = self.board.change(vm, change);
                 return self.done(request, command, message, done);
@@ -286,6 +291,10 @@ impl<B: Board> InSession<'_, B> {
             settled.map_or(0, |it| it.end as u64),
             settled.map_or(0, |it| it.follows as u64),
             settled.map_or(0, |it| it.count.into()),
+            plan.stop_of(vm).map_or(0, |stop| {
+                let way = if stop.word == 0 { 1 } else { 2 };
+                way | u64::from(stop.timeout) << 32
+            }),
         ];
         fill(message, &values);
     }
@@ -315,7 +324,7 @@ impl<B: Board> InSession<'_, B> {
         let row = self.board.plan().vms.get(of.vm);
         let is_up = matches!(
             self.board.vm(of.vm).phase,
-            power::Phase::Running | power::Phase::Paused
+            power::Phase::Running | power::Phase::Asked(_) | power::Phase::Paused
         );
         if row.is_some_and(|row| row.class == hard) && is_up {
             return Some(answer(request, Status::WouldExit));

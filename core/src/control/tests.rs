@@ -6,7 +6,7 @@ use bulkhead_abi::control::{
     EVENT_LIMITS, EVENT_STATE, Kind, Message, Request, Status, VERSION, right,
 };
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{Class, Vcpu};
+use bulkhead_abi::plan::{Class, RegionKind, Vcpu};
 
 use super::events::Changed;
 use super::session::APART_US;
@@ -30,6 +30,8 @@ struct Fake {
     busy: u32,
     orders: Vec<(Order, usize)>,
     changes: Vec<(usize, Change)>,
+    /// VMs that were asked to stop.
+    shut_down: Vec<usize>,
     /// What is answered to them.
     denies: Option<Denied>,
     published: Published,
@@ -42,6 +44,11 @@ impl Fake {
         let mut sample = managed();
         sample.rights[1].rights = right::LIST | rights;
         sample.vms[1].class = class as u16;
+        // The first is not asked to stop.
+        sample.stops.retain(|stop| stop.vm == 1);
+        sample
+            .regions
+            .retain(|row| row.kind != RegionKind::StopWord as u16);
         let words: Vec<u64> = { sample.bytes() }
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().expect("eight")))
@@ -55,6 +62,7 @@ impl Fake {
             busy: 0,
             orders: Vec::new(),
             changes: Vec::new(),
+            shut_down: Vec::new(),
             denies: None,
             published: Published::new(),
             asked: Vec::new().into(),
@@ -96,6 +104,11 @@ impl Board for Fake {
     }
     fn limits(&self, id: usize) -> Option<Vcpu> {
         self.plan.vcpus.get(id).copied()
+    }
+    fn shut_down(&mut self, vm: usize) -> Result<u64, Denied> {
+        self.done()?;
+        self.shut_down.push(vm);
+        Ok(7_000)
     }
     fn order(&mut self, order: Order, vm: usize) -> Result<(), Denied> {
         self.done()?;
@@ -188,6 +201,7 @@ fn each_request_needs_its_right_and_no_other() {
                 "{kind:?} by {word}"
             );
             let did = world.board.orders.len() + world.board.changes.len();
+            let did = did + world.board.shut_down.len();
             let asked = world.board.asked.borrow().len();
             assert!(granted || did + asked == 0, "{kind:?} by {word}");
         }
@@ -201,7 +215,7 @@ fn what_is_wrong_in_any_field_has_no_effect() {
         (|it| it.version = 0, Status::Version),
         (|it| it.version = VERSION + 1, Status::Version),
         (|it| it.kind = 0, Status::Kind),
-        (|it| it.kind = 17, Status::Kind),
+        (|it| it.kind = 18, Status::Kind),
         (|it| it.kind = 0x101, Status::Kind),
         (|it| it.number = 0, Status::Reserved),
         (|it| it.reserved = 1, Status::Reserved),
@@ -296,6 +310,38 @@ fn orders_and_changes_are_those_that_were_asked_for() {
         .expect("at once");
     assert_eq!(answer.status, Status::Refused as u16);
     assert_eq!(answer.values[..3], [8, 3, load]);
+}
+
+#[test]
+fn a_vm_is_asked_to_stop_if_its_description_says_how() {
+    let mut world = World::new(Fake::all());
+    let shutdown = request(Kind::Shutdown, [0; 4]);
+    let answer = world.ask(&shutdown, 48).expect("at once");
+    assert_eq!((answer.status, answer.values[0]), (0, 7_000));
+    assert_eq!(
+        (&*world.board.shut_down, &*world.board.orders),
+        (&[1][..], &[][..])
+    );
+    let vm = world.ask(&request(Kind::Vm, [0; 4]), 48).expect("at once");
+    assert_eq!(vm.values[9], 1 | 1500 << 32);
+    world.board.phase = Phase::Asked(power::End::OrderedRestart);
+    let vm = world.ask(&request(Kind::Vm, [0; 4]), 48).expect("at once");
+    assert_eq!(vm.values[3], 6);
+    // The first VM is not asked, whoever has the right.
+    let mut own = shutdown;
+    own.vm = 0;
+    assert_eq!(world.status(&own), Some(Status::Unasked));
+    own.kind = Kind::Vm as u16;
+    assert_eq!(world.ask(&own, 48).expect("at once").values[9], 0);
+    assert_eq!(world.board.shut_down, [1]);
+    // While others give orders it waits, as any order does.
+    world.board.busy = 1;
+    assert_eq!(world.status(&shutdown), None);
+    world.board.now = world.session.again().expect("a time");
+    assert_eq!(world.answer().map(|it| it.values[0]), Some(7_000));
+    world.board.denies = Some(Denied::Phase(Phase::Paused));
+    let answer = world.ask(&shutdown, 48).expect("at once");
+    assert_eq!((answer.status, answer.values[0]), (Status::Phase as u16, 3));
 }
 
 #[test]
@@ -456,6 +502,7 @@ fn who_does_not_answer_is_reported_and_a_loop_is_not_asked() {
     for kind in [Kind::Time, Kind::Waits, Kind::Exits] {
         for (phase, refused) in [
             (Phase::Running, true),
+            (Phase::Asked(power::End::Ordered), true),
             (Phase::Paused, true),
             (Phase::Down, false),
         ] {

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub use bulkhead_abi::control::Follows;
 use bulkhead_abi::plan::{Crash, Vm as Row};
 
-use super::power::{End, Phase, Power, Start};
+use super::power::{End, Ending, Phase, Power, Start};
 
 /// The end is settled.
 const SETTLED: u32 = 1;
@@ -156,12 +156,10 @@ impl Life {
     /// being stopped.
     pub fn settle(&self, row: &Row, now: u64, second: u64) -> Option<(Settled, bool)> {
         loop {
-            let Phase::Stopping(end) = self.power.phase() else {
-                return None;
-            };
-            let (settled, counter) = self.judge(end, row, now, second);
+            let ending = self.power.ending()?;
+            let (settled, counter) = self.judge(ending, row, now, second);
             // An order that has come since then is not lost: it is judged next.
-            if !self.power.settle(end, settled.is_restart()) {
+            if !self.power.settle(ending, settled.is_restart()) {
                 continue;
             }
             if let Some(counter) = counter {
@@ -174,22 +172,38 @@ impl Life {
         }
     }
 
-    /// Returns the consequence of an end, and the counter that counts it.
-    fn judge(&self, end: End, row: &Row, now: u64, second: u64) -> (Settled, Option<&Restarts>) {
+    /// Returns the consequence of an end, and the counter that counts it. However a guest ends that is asked to, the order
+    /// holds, and no policy starts it again.
+    fn judge(
+        &self,
+        ending: Ending,
+        row: &Row,
+        now: u64,
+        second: u64,
+    ) -> (Settled, Option<&Restarts>) {
+        let end = ending.end;
         let settled = |follows, count| Settled {
             end,
             follows,
             count,
         };
         let crash = matches!(end, End::Crash | End::Watchdog);
-        let (counter, limit, seconds) = if crash && row.crash == Crash::Restart as u16 {
+        let tells = crash && row.crash == Crash::Notify as u16;
+        let (counter, limit, seconds) = if let Some(order) = ending.asked {
+            let follows = match order {
+                End::OrderedRestart => Follows::Restarts,
+                _ if tells => Follows::Tells,
+                _ => Follows::Stays,
+            };
+            return (settled(follows, 0), None);
+        } else if crash && row.crash == Crash::Restart as u16 {
             (&self.crashes, row.restarts, row.restart_seconds)
         } else if end == End::Reset && row.resets != 0 {
             (&self.resets, row.resets, row.reset_seconds)
         } else {
             let follows = match end {
                 End::Reset | End::OrderedRestart => Follows::Restarts,
-                _ if crash && row.crash == Crash::Notify as u16 => Follows::Tells,
+                _ if tells => Follows::Tells,
                 _ => Follows::Stays,
             };
             return (settled(follows, 0), None);

@@ -12,8 +12,11 @@
 //! | Down | Starting | [`Power::start`], an order or the start of the board |
 //! | Starting | Running | [`Power::begin`], the boot vCPU's thread |
 //! | Running | Paused, and back | [`Power::pause`], an order |
-//! | Starting, Running, Paused | Stopping | [`Power::stop`], anybody |
-//! | Stopping | Stopping for another reason | [`Power::stop`], an order: see there |
+//! | Running | Asked, to stop | [`Power::ask`], an order |
+//! | Asked | Asked, to stop or to start again | [`Power::ask`], [`Power::again`], orders |
+//! | Starting | Stopping | [`Power::ask`], an order: the guest has done nothing yet |
+//! | Starting, Running, Asked, Paused | Stopping | [`Power::stop`], anybody |
+//! | Stopping | Stopping for another reason, or with another order | [`Power::stop`], [`Power::ask`], orders: see there |
 //! | Stopping | Starting or Ended | [`Power::settle`], the last vCPU that goes off |
 //! | Ended | Down | [`Power::down`], the last vCPU that has printed its report |
 //!
@@ -33,6 +36,9 @@ pub enum Phase {
     Starting,
     /// The vCPUs may run.
     Running,
+    /// They may run, and the guest is asked to end. When it has, this order holds: [`End::Ordered`], it stays down, or
+    /// [`End::OrderedRestart`], it starts again.
+    Asked(End),
     /// The vCPUs do not run until the VM is resumed.
     Paused,
     /// The vCPUs are being taken off, for this reason.
@@ -92,29 +98,63 @@ pub struct Power {
     vcpus: [Vcpu; MAX_VCPUS_PER_VM],
 }
 
+// The phase is the lowest byte of its word.
 const DOWN: u32 = 0;
 const STARTING: u32 = 1;
 const RUNNING: u32 = 2;
-const PAUSED: u32 = 3;
-const ENDED: u32 = 4;
-/// With the reason in the bits from 8 on, and so greater than all others.
+/// With the order that holds in its byte.
+const ASKED: u32 = 3;
+const PAUSED: u32 = 4;
+/// With the reason in the next byte, and the order in its byte if the VM was asked before.
 const STOPPING: u32 = 5;
+const ENDED: u32 = 6;
+
+/// Place of the reason of an end.
+const REASON: u32 = 8;
+/// Place of the order that holds when a VM that is asked has ended; 0 for one that is not.
+const ORDER: u32 = 16;
+
+/// Number of the phase.
+const fn number(word: u32) -> u32 {
+    word & 0xff
+}
+
+/// The order that holds when a VM has ended, if it is asked.
+const fn order_of(word: u32) -> u32 {
+    word & 0xff << ORDER
+}
+
+/// The word of a VM that is asked, or was asked before it ended, with another order.
+const fn with_order(word: u32, order: End) -> u32 {
+    word & !(0xff << ORDER) | (order as u32) << ORDER
+}
 
 /// Being stopped for this reason.
 const fn stopping(end: End) -> u32 {
-    STOPPING | (end as u32) << 8
+    STOPPING | (end as u32) << REASON
 }
 
 /// The phase that a word stands for.
 fn phase_of(word: u32) -> Phase {
-    match word & 0xff {
+    match number(word) {
         DOWN => Phase::Down,
         STARTING => Phase::Starting,
         RUNNING => Phase::Running,
+        ASKED => Phase::Asked(End::of(word >> ORDER)),
         PAUSED => Phase::Paused,
         ENDED => Phase::Ended,
-        _ => Phase::Stopping(End::of(word >> 8)),
+        _ => Phase::Stopping(End::of(word >> REASON & 0xff)),
     }
+}
+
+/// An end that is to be settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The reason that counts.
+    pub end: End,
+    /// The order that holds, if the guest was asked to end before it did: [`End::Ordered`] or [`End::OrderedRestart`].
+    pub asked: Option<End>,
+    word: u32,
 }
 
 impl Default for Power {
@@ -146,12 +186,22 @@ impl Power {
 
     /// Whether the vCPUs run or would if they were not paused.
     pub fn is_up(&self) -> bool {
-        (RUNNING..=PAUSED).contains(&self.phase.load(Ordering::Acquire))
+        (RUNNING..=PAUSED).contains(&number(self.phase.load(Ordering::Acquire)))
     }
 
     /// Whether the vCPUs may run.
     pub fn is_running(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == RUNNING
+        (RUNNING..=ASKED).contains(&number(self.phase.load(Ordering::Acquire)))
+    }
+
+    /// The end that is to be settled, of a VM that is being stopped.
+    pub fn ending(&self) -> Option<Ending> {
+        let word = self.phase.load(Ordering::Acquire);
+        (number(word) == STOPPING).then(|| Ending {
+            end: End::of(word >> REASON & 0xff),
+            asked: (order_of(word) != 0).then(|| End::of(word >> ORDER)),
+            word,
+        })
     }
 
     /// Whether the VM is to be prepared. Once it is not, it is not again before its boot vCPU has
@@ -183,44 +233,80 @@ impl Power {
         self.change(STARTING, RUNNING).is_ok()
     }
 
+    /// Changes the phase to what `to` makes of it; `None`: that is not to be done in this phase. Returns the phase
+    /// that it was, as word.
+    fn turn(&self, to: impl Fn(u32) -> Option<u32>) -> Result<u32, Phase> {
+        let mut seen = self.phase.load(Ordering::Acquire);
+        // Whoever makes the exchange fail has changed the phase, which a VM does a few times in a
+        // life.
+        loop {
+            let to = to(seen).ok_or(phase_of(seen))?;
+            match self
+                .phase
+                .compare_exchange(seen, to, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return Ok(seen),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
     /// Ends the VM. `Ok(true)`: the VM was not being stopped yet; the caller must notify all its
     /// vCPUs. `Ok(false)`: the VM was being stopped, and is now for this reason. `Err`: this changes
     /// nothing, because of the phase that the VM is in.
     ///
     /// Of the reasons of the guest and of EL2 the first counts. An order counts more than these, and
     /// of two orders the later one does, until the end is settled. A VM that starts is not
-    /// restarted: its guest has done nothing yet.
+    /// restarted: its guest has done nothing yet. [`End::Overdue`] ends a VM that is asked, and no other.
     pub fn stop(&self, end: End) -> Result<bool, Phase> {
-        let to = stopping(end);
-        let from = if end == End::OrderedRestart {
-            RUNNING
-        } else {
-            STARTING
+        let from = match end {
+            End::Overdue => ASKED..=ASKED,
+            End::OrderedRestart => RUNNING..=PAUSED,
+            _ => STARTING..=PAUSED,
         };
-        let mut seen = self.phase.load(Ordering::Acquire);
-        // Whoever makes the exchange fail has changed the phase, which a VM does a few times in a
-        // life.
-        loop {
-            let first = (from..=PAUSED).contains(&seen);
-            let replaces = seen >= STOPPING && end.is_order() && seen != to;
-            if !first && !replaces {
-                return Err(phase_of(seen));
+        let seen = self.turn(|seen| {
+            let asked = if end.is_order() { 0 } else { order_of(seen) };
+            let to = stopping(end) | asked;
+            let first = from.contains(&number(seen));
+            let replaces = number(seen) == STOPPING && end.is_order() && seen != to;
+            (first || replaces).then_some(to)
+        })?;
+        Ok(number(seen) != STOPPING)
+    }
+
+    /// Asks the guest to end: when it has, the VM stays down. `Ok(Running)`, `Ok(Asked)`: the caller must tell the
+    /// guest, for the first time or again. `Ok(Starting)`: the guest has done nothing yet, so that it is stopped instead, and the
+    /// caller must notify all vCPUs. `Ok(Stopping)`: it ends already, and then stays down. `Err`: this changes nothing, because of
+    /// the phase that the VM is in; a paused one could not hear it.
+    pub fn ask(&self) -> Result<Phase, Phase> {
+        let seen = self.turn(|seen| match number(seen) {
+            RUNNING | ASKED => Some(with_order(ASKED, End::Ordered)),
+            STARTING => Some(stopping(End::Ordered)),
+            STOPPING => {
+                let to = if End::of(seen >> REASON & 0xff).is_order() {
+                    stopping(End::Ordered)
+                } else {
+                    with_order(seen, End::Ordered)
+                };
+                (seen != to).then_some(to)
             }
-            match self
-                .phase
-                .compare_exchange(seen, to, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return Ok(first),
-                Err(now) => seen = now,
-            }
-        }
+            _ => None,
+        })?;
+        Ok(phase_of(seen))
+    }
+
+    /// Lets a VM that is asked to end start again when it has. `Err`: it is in another phase.
+    pub fn again(&self) -> Result<(), Phase> {
+        let restart = |seen| with_order(seen, End::OrderedRestart);
+        self.turn(|seen| (number(seen) == ASKED).then(|| restart(seen)))
+            .map(drop)
     }
 
     /// Settles the end of a VM whose vCPUs are all off: it starts again, or stays down. `false`: it
-    /// is being stopped for another reason meanwhile. Called by the last vCPU that has left.
-    pub fn settle(&self, end: End, again: bool) -> bool {
+    /// is being stopped for another reason meanwhile, or with another order. Called by the last vCPU that has left.
+    pub fn settle(&self, ending: Ending, again: bool) -> bool {
         let to = if again { STARTING } else { ENDED };
-        self.change(stopping(end), to).is_ok()
+        self.change(ending.word, to).is_ok()
     }
 
     /// Records that everything about the end of the VM has been printed.
@@ -320,212 +406,5 @@ impl Power {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const START: Start = Start {
-        entry: 0x4000_0000,
-        context: 7,
-    };
-
-    fn starting() -> Power {
-        let power = Power::new();
-        assert_eq!(power.start(), Ok(()));
-        power
-    }
-
-    fn running() -> Power {
-        let power = starting();
-        assert!(power.begin());
-        power
-    }
-
-    fn stopping(end: End) -> Power {
-        let power = running();
-        assert_eq!(power.stop(end), Ok(true));
-        power
-    }
-
-    #[test]
-    fn a_vcpu_is_switched_on_once() {
-        let power = running();
-        assert_eq!(power.switch_on(1, 2, START), Ok(()));
-        assert_eq!(power.switch_on(1, 2, START), Err(Refused::Pending));
-        assert_eq!(power.arrive(1), Some(START));
-        assert_eq!(power.switch_on(1, 2, START), Err(Refused::On));
-        assert_eq!(power.switch_on(0, 2, START), Err(Refused::On));
-        assert_eq!(power.switch_on(2, 2, START), Err(Refused::Absent));
-        assert_eq!(power.switch_on(usize::MAX, 2, START), Err(Refused::Absent));
-        assert_eq!(power.arrive(1), None, "a vCPU that runs does not arrive");
-    }
-
-    #[test]
-    fn the_last_vcpu_that_leaves_ends_the_vm() {
-        let power = running();
-        power.switch_on(1, 2, START).unwrap();
-        assert!(!power.leave(0));
-        assert_eq!(power.phase(), Phase::Running);
-        assert!(power.arrive(1).is_some());
-        assert!(power.leave(1));
-        assert_eq!(power.phase(), Phase::Stopping(End::LastCpuOff));
-        let power = running();
-        assert_eq!(power.pause(true), Ok(()));
-        assert!(power.leave(0));
-        assert_eq!(power.phase(), Phase::Stopping(End::LastCpuOff));
-    }
-
-    #[test]
-    fn of_reasons_that_are_no_orders_the_first_counts() {
-        let all = End::ALL.into_iter().filter(|end| !end.is_order());
-        for first in all.clone() {
-            for second in all.clone() {
-                let power = stopping(first);
-                assert_eq!(power.stop(second), Err(Phase::Stopping(first)));
-                assert_eq!(power.phase(), Phase::Stopping(first));
-            }
-        }
-    }
-
-    #[test]
-    fn an_order_counts_more_and_the_last_order_most() {
-        for first in End::ALL {
-            for order in [End::Ordered, End::OrderedRestart] {
-                let power = stopping(first);
-                let told = if first == order {
-                    Err(Phase::Stopping(first))
-                } else {
-                    Ok(false)
-                };
-                assert_eq!(power.stop(order), told, "{first:?} {order:?}");
-                assert_eq!(power.phase(), Phase::Stopping(order));
-                for late in End::ALL.into_iter().filter(|end| !end.is_order()) {
-                    assert_eq!(power.stop(late), Err(Phase::Stopping(order)));
-                }
-                assert!(power.leave(0));
-                assert_eq!(power.phase(), Phase::Stopping(order));
-                if first != order {
-                    assert!(
-                        !power.settle(first, true),
-                        "that is not the reason any more"
-                    );
-                }
-                assert!(power.settle(order, false));
-                assert_eq!(power.stop(End::Ordered), Err(Phase::Ended));
-                assert_eq!(power.stop(End::OrderedRestart), Err(Phase::Ended));
-            }
-        }
-    }
-
-    #[test]
-    fn each_phase_is_left_only_for_those_that_may_follow() {
-        use Phase::{Down, Ended, Paused, Running, Starting};
-        let ended = || {
-            let power = stopping(End::Off);
-            assert!(power.settle(End::Off, false));
-            power
-        };
-        let paused = || {
-            let power = running();
-            power.pause(true).unwrap();
-            power
-        };
-        let phases: [(Phase, &dyn Fn() -> Power); 6] = [
-            (Down, &Power::new),
-            (Starting, &starting),
-            (Running, &running),
-            (Paused, &paused),
-            (Phase::Stopping(End::Reset), &|| stopping(End::Reset)),
-            (Ended, &ended),
-        ];
-        for (is, make) in phases {
-            let power = make();
-            assert_eq!(power.phase(), is);
-            assert_eq!(power.is_running(), is == Running);
-            assert_eq!(power.is_starting(), is == Starting);
-            assert_eq!(power.is_up(), [Running, Paused].contains(&is));
-            let may = |from: &[Phase]| {
-                let may = from.contains(&is);
-                if may { Ok(()) } else { Err(is) }
-            };
-            assert_eq!(make().start(), may(&[Down]));
-            assert_eq!(make().begin(), is == Starting);
-            assert_eq!(make().pause(true), may(&[Running]));
-            assert_eq!(make().pause(false), may(&[Paused]));
-            assert_eq!(make().down(), is == Ended);
-            let stops = [Starting, Running, Paused].contains(&is);
-            let told = if stops { Ok(true) } else { Err(is) };
-            assert_eq!(make().stop(End::Crash), told);
-            let again = make().settle(End::Reset, true);
-            assert_eq!(again, is == Phase::Stopping(End::Reset));
-            assert!(!make().settle(End::Off, true), "it is not for that reason");
-        }
-    }
-
-    #[test]
-    fn a_vm_that_starts_is_stopped_but_not_restarted() {
-        let power = starting();
-        assert_eq!(power.stop(End::OrderedRestart), Err(Phase::Starting));
-        assert_eq!(power.stop(End::Ordered), Ok(true));
-        assert!(!power.begin());
-        assert!(
-            power.leave(0),
-            "its boot vCPU counts, so that one end follows"
-        );
-        assert_eq!(power.phase(), Phase::Stopping(End::Ordered));
-    }
-
-    #[test]
-    fn a_vcpu_that_was_switched_on_while_its_vm_ends_still_counts() {
-        let power = running();
-        power.switch_on(1, 2, START).unwrap();
-        assert_eq!(power.stop(End::Off), Ok(true));
-        assert!(!power.leave(0));
-        assert!(power.is_wanted(1), "its pCPU has to take it off");
-        assert!(power.leave(1));
-    }
-
-    #[test]
-    fn ends_are_told_apart() {
-        for (end, number) in End::ALL.into_iter().zip(1..) {
-            assert_eq!(stopping(end).phase(), Phase::Stopping(end));
-            assert_eq!((End::of(number), end as u32), (end, number));
-        }
-        assert_eq!(End::of(0), End::Crash);
-        assert_eq!(End::of(8), End::Crash);
-        let orders = End::ALL.into_iter().filter(|end| end.is_order());
-        assert!(orders.eq([End::Ordered, End::OrderedRestart]));
-    }
-
-    #[test]
-    fn a_vcpu_goes_through_its_states() {
-        let power = starting();
-        assert_eq!(power.online(), 0);
-        assert!(power.begin());
-        assert_eq!(power.online(), 1);
-        let states = || [0, 1, 2, MAX_VCPUS_PER_VM].map(|vcpu| power.state(vcpu));
-        assert_eq!(states(), [State::On, State::Off, State::Off, State::Off]);
-        power.switch_on(1, 3, START).unwrap();
-        assert_eq!(states()[1], State::Pending);
-        assert!(power.is_wanted(0) && power.is_wanted(1) && !power.is_wanted(2));
-        assert_eq!(power.online(), 2);
-        power.arrive(1).unwrap();
-        assert_eq!(states()[1], State::On);
-        power.vcpus[2]
-            .state
-            .store(State::Claimed as u32, Ordering::Relaxed);
-        assert_eq!(states()[2], State::Claimed);
-        assert!(!power.is_wanted(2), "it has no place to start from yet");
-        assert_eq!(power.switch_on(2, 3, START), Err(Refused::Pending));
-    }
-
-    #[test]
-    fn a_pause_does_not_outlive_the_vm() {
-        let power = running();
-        power.pause(true).unwrap();
-        assert_eq!(power.stop(End::OrderedRestart), Ok(true));
-        assert!(power.leave(0));
-        assert!(power.settle(End::OrderedRestart, true));
-        assert!(power.begin());
-        assert_eq!(power.phase(), Phase::Running);
-    }
-}
+#[path = "power/tests.rs"]
+mod tests;

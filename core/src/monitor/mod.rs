@@ -314,6 +314,7 @@ impl Monitor {
                 Phase::Down => Condition::Stopped,
                 Phase::Starting => Condition::Starting,
                 Phase::Running => Condition::Running,
+                Phase::Asked(_) => Condition::Asked,
                 Phase::Paused => Condition::Paused,
                 Phase::Stopping(_) | Phase::Ended => Condition::Stopping,
             });

@@ -273,6 +273,7 @@ fn what_is_refused_is_said_and_not_claimed() {
         (Phase::Down, "stopped"),
         (Phase::Starting, "starting"),
         (Phase::Running, "running"),
+        (Phase::Asked(End::Ordered), "asked to stop"),
         (Phase::Paused, "paused"),
         (Phase::Stopping(End::Crash), "stopping"),
         (Phase::Ended, "stopping"),

@@ -174,7 +174,7 @@ cases! {
     TableLayout: ["Table[10].count" R, Set(u64::MAX)];
     TableLayout: ["Table[11].offset" R, Add(8)];
     TableLayout: ["Table[11].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[11].count" R, Add(MINUS)]["Table[12].offset" R, Add(BELL)]["Table[13].offset" R, Add(BELL)]["Table[14].offset" R, Add(BELL)]["Table[15].offset" R, Add(BELL)]["Table[16].offset" R, Add(BELL)];
+    PlanSize: ["Table[11].count" R, Add(MINUS)]["Table[12].offset" R, Add(BELL)]["Table[13].offset" R, Add(BELL)]["Table[14].offset" R, Add(BELL)]["Table[15].offset" R, Add(BELL)]["Table[16].offset" R, Add(BELL)]["Table[17].offset" R, Add(BELL)];
     MemoryRange: ["Memory.base" R, Add(1)];
     MemoryRange: ["Memory.size" R, Set(0)];
     RegionMemory: ["Memory.size" R, Set(4096)];
@@ -270,7 +270,7 @@ cases! {
     TableOrder: ["Region.ipa" R, Set(0x60_0000_0000)];
     IpaOverlap: ["Region.ipa" SHM, Like("Region.ipa", RAM)];
     RegionShared: ["Region.shared" SHM, Set(1)]["Region.shared" LastOf(RegionKind::Shared), Set(1)];
-    RegionKind: ["Region.kind" R, Set(6)];
+    RegionKind: ["Region.kind" R, Set(7)];
     RegionGicv: ["Region.kind" DEV, Set(3)];
     RegionAccess: ["Region.kind" DEV, Set(4)];
     VmStolenTime: ["Region.kind" R, Set(4)]["Region.access" R, Set(1)];

@@ -3,7 +3,8 @@
 
 use bulkhead_abi::plan::{
     Backend, Board, Call, Device, Doorbell, Header, Image, Irq, Memory, Payload, Pcpu, Quiet,
-    Region, Right, Seed, ServiceThread, TABLES, Table, TableId, Vcpu, VirtioDevice, Virtqueue, Vm,
+    Region, Right, Seed, ServiceThread, Stop, TABLES, Table, TableId, Vcpu, VirtioDevice,
+    Virtqueue, Vm,
 };
 use core::mem::offset_of;
 
@@ -257,6 +258,14 @@ fields!(
     [manager, vm, rights]
 );
 
+fields!(
+    STOP,
+    Stop,
+    Some(TableId::Stops),
+    0,
+    [vm, vintid, timeout, word]
+);
+
 /// Lists the two fields of each entry of the table directory.
 macro_rules! table_fields {
     ($($number:literal)*) => {
@@ -281,7 +290,7 @@ macro_rules! table_fields {
         };
     };
 }
-table_fields!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+table_fields!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17);
 const _: () = assert!(PLACES.len() == 2 * TABLES);
 
 /// All fields, those of the header first.
@@ -309,6 +318,7 @@ pub fn fields() -> impl Iterator<Item = &'static Field> {
         VIRTIO_DEVICE,
         VIRTQUEUE,
         RIGHT,
+        STOP,
     ]
     .into_iter()
     .flatten()

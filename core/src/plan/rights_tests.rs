@@ -4,13 +4,16 @@ use bulkhead_abi::control::right;
 use bulkhead_abi::plan::*;
 
 use super::corrupt::MANAGED_CASES;
-use super::sample::Sample;
+use super::sample::{Sample, region};
 use super::virtio_tests::{add_registers, judge};
 use super::{Invariant, Plan};
 use crate::virtio::ports::{CONFIG, MULTIPORT, WITH_CONTROL};
 use crate::virtio::transport::feature::{EVENT_IDX, VERSION_1};
 
-/// The sample in which the first VM manages itself and the second.
+/// The IPA of the page with the word by which the first VM is asked to stop.
+const WORD: u64 = 0x90b_0000;
+
+/// The sample in which the first VM manages itself and the second, and is asked to stop by a word, the second by a key.
 pub fn managed() -> Sample {
     let mut sample = Sample::good_io();
     sample
@@ -59,6 +62,16 @@ pub fn managed() -> Sample {
         rights: right::LIST | right::STOP,
     };
     sample.rights = [over(0), over(1)].into();
+    let stop = |vm, vintid, word| Stop {
+        vm,
+        vintid,
+        timeout: 1500,
+        word,
+    };
+    sample.stops = [stop(0, 0, WORD), stop(1, 60, 0)].into();
+    let page = region(0, RegionKind::StopWord, ACCESS_READ, NONE, (WORD, 0, PAGE));
+    sample.regions.push(page);
+    sample.regions.sort_by_key(|row| (row.vm, row.ipa));
     sample
 }
 
@@ -124,14 +137,141 @@ fn a_control_port_and_rights_go_together() {
 }
 
 #[test]
+fn a_vm_is_asked_to_stop_in_one_way_and_has_time_for_it() {
+    let with = |change: &dyn Fn(&mut Sample)| {
+        let mut sample = managed();
+        change(&mut sample);
+        judge(&sample)
+    };
+    let stop = Err(Invariant::Stop);
+    for (timeout, sound) in [
+        (9, false),
+        (10, true),
+        (3_600_000, true),
+        (3_600_001, false),
+    ] {
+        let told = with(&|it| it.stops[1].timeout = timeout);
+        assert_eq!(told, if sound { Ok(()) } else { stop }, "{timeout}");
+    }
+    assert_eq!(with(&|it| it.stops[1].word = WORD), stop, "both ways");
+    assert_eq!(with(&|it| it.stops[1].vintid = 0), stop, "no way");
+    assert_eq!(with(&|it| it.stops[0].word = WORD + PAGE), stop);
+    assert_eq!(
+        with(&|it| it.stops.retain(|stop| stop.vm == 1)),
+        stop,
+        "a page for no word"
+    );
+    let word = RegionKind::StopWord as u16;
+    assert_eq!(
+        with(&|it| it.regions.retain(|row| row.kind != word)),
+        stop,
+        "a word in no page"
+    );
+    let page = |it: &mut Sample| {
+        it.regions
+            .iter()
+            .position(|row| row.kind == word)
+            .expect("a page")
+    };
+    for access in [
+        ACCESS_READ | ACCESS_WRITE,
+        ACCESS_READ | ACCESS_EXECUTE,
+        ACCESS_READ | ACCESS_UNCACHED,
+        0,
+    ] {
+        let told = with(&|it| {
+            let page = page(it);
+            it.regions[page].access = access;
+        });
+        assert_eq!(told, Err(Invariant::RegionAccess), "{access}");
+    }
+    let placed = with(&|it| {
+        let page = page(it);
+        it.regions[page].pa = it.board.uart;
+    });
+    assert_eq!(placed, stop);
+    // A GPPT VM gets no interrupt of EL2's, and reads a word.
+    let gppt = |it: &mut Sample| {
+        it.doorbells.clear();
+        it.vms[1].interrupts = InterruptMode::GpptRecoverable as u16;
+        it.vms[1].flags |= VM_OWN_PTIMER;
+        for irq in it.irqs.iter_mut().filter(|irq| irq.vm == 1) {
+            irq.vintid = irq.pintid;
+        }
+    };
+    assert_eq!(with(&gppt), stop);
+    let by_word = with(&|it| {
+        gppt(it);
+        (it.stops[1].vintid, it.stops[1].word) = (0, WORD);
+        let page = (WORD, 0, PAGE);
+        it.regions
+            .push(region(1, RegionKind::StopWord, ACCESS_READ, NONE, page));
+        it.regions.sort_by_key(|row| (row.vm, row.ipa));
+    });
+    assert_eq!(by_word, Ok(()));
+    for twice in [0, 1] {
+        let told = with(&|it| it.stops.insert(twice, it.stops[twice]));
+        assert_eq!(told, Err(Invariant::TableOrder), "{twice}");
+    }
+    assert_eq!(with(&|it| it.stops.swap(0, 1)), Err(Invariant::TableOrder));
+    assert_eq!(with(&|it| it.stops[1].vm = 2), Err(Invariant::TableOrder));
+    assert_eq!(
+        with(&|it| it.stops[1].vintid = 64),
+        Err(Invariant::IrqVintid)
+    );
+    assert_eq!(
+        with(&|it| it.stops[1].vintid = 31),
+        Err(Invariant::IrqVintid)
+    );
+    let sources = [
+        managed()
+            .doorbells
+            .iter()
+            .find(|bell| bell.to == 1)
+            .map(|bell| bell.vintid),
+        managed()
+            .irqs
+            .iter()
+            .find(|irq| irq.vm == 1)
+            .map(|irq| irq.vintid),
+        managed()
+            .devices
+            .iter()
+            .find(|device| device.vm == 1)
+            .map(|device| device.vintid),
+    ];
+    for vintid in sources.into_iter().flatten() {
+        let told = with(&|it| it.stops[1].vintid = vintid);
+        assert_eq!(told, Err(Invariant::VintidShared), "{vintid}");
+    }
+    assert!(sources.iter().any(Option::is_some));
+    let bytes = managed().bytes();
+    let plan = Plan::open(&bytes).expect("sound");
+    assert_eq!(plan.stop_of(0).map(|stop| stop.word), Some(WORD));
+    assert_eq!(plan.stop_of(1).map(|stop| stop.vintid), Some(60));
+    assert_eq!(plan.stop_of(2), None);
+}
+
+#[test]
 fn another_profile_knows_no_rights() {
     const IO: u32 = Profile::Io as u32;
     let bytes = managed().bytes();
     let opened = Plan::open_for::<IO>(&bytes).map_err(|violation| violation.invariant);
     assert!(matches!(opened, Err(Invariant::PlanSize)));
-    // Nor a control port.
+    // Nor how VMs are asked to stop, nor the page of a word.
     let mut sample = managed();
     sample.rights.clear();
+    let opened = |sample: &Sample| {
+        let bytes = sample.bytes();
+        let found = Plan::open_for::<IO>(&bytes).and_then(|plan| plan.check_for::<IO>());
+        found.map_err(|violation| violation.invariant)
+    };
+    assert_eq!(opened(&sample), Err(Invariant::PlanSize));
+    sample.stops.clear();
+    assert_eq!(opened(&sample), Err(Invariant::RegionKind));
+    // Nor a control port.
+    let word = RegionKind::StopWord as u16;
+    sample.regions.retain(|row| row.kind != word);
     let bytes = sample.bytes();
     let found = Plan::open_for::<IO>(&bytes).and_then(|plan| plan.check_for::<IO>());
     let found = found.map_err(|violation| violation.invariant);

@@ -32,6 +32,7 @@ pub struct Sample {
     pub virtio: Vec<VirtioDevice>,
     pub queues: Vec<Virtqueue>,
     pub rights: Vec<Right>,
+    pub stops: Vec<Stop>,
 }
 
 /// Offset of the plan in the image.
@@ -278,6 +279,7 @@ impl Sample {
             virtio: Vec::new(),
             queues: Vec::new(),
             rights: Vec::new(),
+            stops: Vec::new(),
         }
     }
 
@@ -438,6 +440,7 @@ impl Sample {
             writer.table(&self.virtio);
             writer.table(&self.queues);
             writer.table(&self.rights);
+            writer.table(&self.stops);
             writer
         };
         let size = (size_of::<Header>() + body(None).body.len()) as u64;

@@ -2,8 +2,8 @@
 
 use bulkhead_abi::plan::{
     Backend, Call, CpuPolicy, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload,
-    Pcpu, Profile, Quiet, Region, Right, Seed, ServiceThread, TableId, VERSION, Vcpu, VirtioDevice,
-    Virtqueue, Vm,
+    Pcpu, Profile, Quiet, Region, Right, Seed, ServiceThread, Stop, TableId, VERSION, Vcpu,
+    VirtioDevice, Virtqueue, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -44,6 +44,7 @@ pub struct Plan<'a> {
     virtio_devices: &'a [VirtioDevice],
     virtqueues: &'a [Virtqueue],
     rights: &'a [Right],
+    stops: &'a [Stop],
 }
 
 /// [`Profile::Io`], as the functions take it that depend on the profile.
@@ -77,7 +78,8 @@ of_vm!(
     Call,
     Doorbell,
     Backend,
-    VirtioDevice
+    VirtioDevice,
+    Stop
 );
 
 /// Returns the rows that belong to VM `vm` in a table that is sorted by VM.
@@ -101,7 +103,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Opens the plan like [`Self::open`], for an EL2 of a [`Profile`]. Those before `io` know no tables of virtio devices, and those before
-    /// `managed` none of rights: they take a plan that has rows there for one of another size.
+    /// `managed` none of rights and of how VMs are asked to stop: they take a plan that has rows there for one of another size.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -148,6 +150,7 @@ impl<'a> Plan<'a> {
             virtio_devices: &[],
             virtqueues: &[],
             rights: &[],
+            stops: &[],
         };
         if PROFILE >= IO {
             plan.service_threads = cut.table(TableId::ServiceThreads)?;
@@ -157,6 +160,7 @@ impl<'a> Plan<'a> {
         }
         if PROFILE >= MANAGED {
             plan.rights = cut.table(TableId::Rights)?;
+            plan.stops = cut.table(TableId::Stops)?;
         }
         at.ensure(cut.rest.is_empty(), Invariant::PlanSize)?;
         at.ensure(checksum(whole) == header.checksum, Invariant::PlanChecksum)?;
@@ -264,6 +268,16 @@ impl<'a> Plan<'a> {
     /// Whether a VM has rights over others, or over itself.
     pub fn is_manager(&self, vm: usize) -> bool {
         !self.rights_of(vm).is_empty()
+    }
+
+    /// How VMs are asked to stop, sorted by VM.
+    pub const fn stops(&self) -> &'a [Stop] {
+        self.stops
+    }
+
+    /// How a VM is asked to stop; `None`: not at all.
+    pub fn stop_of(&self, vm: usize) -> Option<&'a Stop> {
+        rows_of(self.stops, vm).first()
     }
 
     /// The virtio devices of a VM, ascending by IPA.

@@ -211,6 +211,7 @@ invariants! {
     managed {
         Rights = "rights": "Rights over a VM are known ones, `list` among them; a locked VM grants `list` and `stats` only. At most 4 VMs have some.",
         ManagerPort = "manager-port": "A VM that has rights has a console with the control port, and nobody else has one.",
+        Stop = "stop": "A VM is asked to stop by an SPI of its virtual GIC or by a word in a page of its own that the plan gives no place, and has 10 ms to an hour for it.",
     }
 }
 
@@ -291,6 +292,7 @@ table_names! {
     }
     managed {
         Rights = "right",
+        Stops = "stop",
     }
 }
 

@@ -5,6 +5,7 @@
 use core::sync::atomic::AtomicU64;
 
 use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, PAGE, STOLEN_TIME_PAGE, VIRTIO_PAGES, VM_PAGES};
+use bulkhead_abi::shared_page::stop::WORD;
 use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::cpu::pvtime;
 use bulkhead_core::sched::SLOTS;
@@ -70,6 +71,7 @@ const _: () = assert!(size_of::<Vcpu>() + size_of::<[Key; 2]>() <= private::STAT
 const _: () = assert!(size_of::<Pcpu>() <= private::PCPU_STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 const _: () = assert!(size_of::<Virtio>() as u64 <= PAGE);
+const _: () = assert!(pvtime::STRIDE * VCPUS as u64 <= WORD && WORD + 8 <= PAGE);
 
 /// Returns the page of a VM.
 pub fn vm_page(vm: usize) -> &'static Vm {
@@ -99,6 +101,16 @@ pub fn stolen_time(vm: usize, number: usize) -> &'static AtomicU64 {
     let address = page.wrapping_add(place).wrapping_add(pvtime::TIME);
     // SAFETY: [R-VM] start-up has mapped and zeroed the pages of every VM of the plan, of which the
     // stolen time has a separate one; zeros are a valid number, and the page is never unmapped.
+    unsafe { &*(address as *const AtomicU64) }
+}
+
+/// Returns the word by which a VM is asked to stop. The guest's mapping of the page is read-only.
+pub fn stop_word(vm: usize) -> &'static AtomicU64 {
+    let page =
+        (core::ptr::from_ref(vm_page(vm)) as u64).wrapping_add(STOLEN_TIME_PAGE as u64 * PAGE);
+    let address = page.wrapping_add(WORD);
+    // SAFETY: [R-VM] start-up has mapped and zeroed the pages of every VM of the plan; the word lies behind the stolen
+    // time in a page of atomics, zeros are a valid number, and the page is never unmapped.
     unsafe { &*(address as *const AtomicU64) }
 }
 

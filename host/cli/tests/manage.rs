@@ -3,13 +3,18 @@
 use std::path::Path;
 
 use bulkhead_abi::control::right;
-use bulkhead_abi::plan::{Profile, VIRTIO_NO_CONSOLE, VM_LOCKED, VM_WAITS};
+use bulkhead_abi::plan::{
+    ACCESS_READ, Profile, RegionKind, VIRTIO_NO_CONSOLE, VM_LOCKED, VM_WAITS,
+};
+use bulkhead_abi::shared_page::stop;
 use bulkhead_core::plan::Plan;
 use bulkhead_core::virtio::ports::{MULTIPORT, WITH_CONTROL};
 use bulkhead_model::describe::Text;
 use bulkhead_planner::{Planned, show};
 use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::prepare_text;
+use dtoolkit::fdt::Fdt;
+use dtoolkit::{Node, Property};
 
 const FIXTURE: &str = "tests/fixtures/good/manage.toml";
 
@@ -104,4 +109,81 @@ fn the_plan_says_who_manages_whom() {
         (&vms[0]["locked"], &vms[2]["locked"]),
         (&false.into(), &true.into())
     );
+}
+
+/// The device tree of a VM that is asked to stop in some way.
+fn tree(stop: &str) -> (Planned, Vec<u8>) {
+    let waits = "autostart = false";
+    let planned = with(waits, &format!("{waits}\nstop = {stop}"));
+    let vm = &planned.vms[1];
+    let mut payloads = vm.payloads.iter();
+    let tree = payloads
+        .find(|payload| payload.ipa == vm.tree)
+        .expect("a tree");
+    // Its own size, without what stands behind it.
+    let size: [u8; 4] = tree.bytes[4..8].try_into().expect("four");
+    let bytes = tree.bytes[..u32::from_be_bytes(size) as usize].to_vec();
+    (planned, bytes)
+}
+
+#[test]
+fn a_vm_that_is_asked_by_the_power_key_has_one() {
+    let (planned, dtb) = tree("\"power-key\"");
+    let mut intid = 0;
+    with_plan(&planned, |plan| {
+        let [stop] = plan.stops() else {
+            panic!("one VM is asked");
+        };
+        assert_eq!((stop.vm, stop.timeout, stop.word), (1, 60_000, 0));
+        assert!(u32::from(stop.vintid) < 32 + plan.vms[1].spis);
+        intid = u32::from(stop.vintid);
+    });
+    let fdt = Fdt::new(&dtb).expect("a sound tree");
+    let path = format!("/gpio-keys-{intid}");
+    let keys = fdt.find_node(&path).expect("keys");
+    let words = keys.property("compatible").expect("words").value().to_vec();
+    assert_eq!(words, b"gpio-keys\0");
+    let key = fdt.find_node(&format!("{path}/power")).expect("a key");
+    let cells = |name: &str| -> Vec<u32> {
+        let value = key.property(name).expect(name).value().to_vec();
+        { value.as_chunks().0.iter() }
+            .map(|cell| u32::from_be_bytes(*cell))
+            .collect()
+    };
+    assert_eq!(cells("linux,code"), [116]);
+    assert_eq!(cells("interrupts"), [0, intid - 32, 1]);
+    assert_eq!(cells("debounce-interval"), [0]);
+    let text = show::text(&planned);
+    let line = format!("  stop       asked by the power key, INTID {intid}; has 60 s for it");
+    assert!(text.contains(&line), "{text}");
+    assert_eq!(show::json(&planned)["vms"][1]["stop"]["vintid"], intid);
+    assert!(show::json(&planned)["vms"][0]["stop"].is_null());
+}
+
+#[test]
+fn a_vm_that_is_asked_by_a_word_maps_its_page_and_knows_where_it_is() {
+    let (planned, dtb) = tree("{ by = \"word\", timeout = \"10500us\" }");
+    let mut page = 0;
+    with_plan(&planned, |plan| {
+        let [stop] = plan.stops() else {
+            panic!("one VM is asked");
+        };
+        // Whole milliseconds, and not fewer than were asked for.
+        assert_eq!((stop.vm, stop.vintid, stop.timeout), (1, 0, 11));
+        page = stop.word;
+        let kind = RegionKind::StopWord as u16;
+        let mapped: Vec<_> = { plan.regions.iter() }
+            .filter(|region| region.kind == kind)
+            .map(|region| (region.vm, region.ipa, region.access))
+            .collect();
+        assert_eq!(mapped, [(1, page, ACCESS_READ)]);
+    });
+    let word = page + stop::WORD;
+    let fdt = Fdt::new(&dtb).expect("a sound tree");
+    let node = fdt.find_node(&format!("/stop@{word:x}")).expect("a word");
+    let reg = node.property("reg").expect("a place").value().to_vec();
+    assert_eq!(reg, [word.to_be_bytes(), 8u64.to_be_bytes()].concat());
+    let text = show::text(&planned);
+    let line = format!("  stop       asked by the word at IPA {word:#x}; has 11 ms for it");
+    assert!(text.contains(&line), "{text}");
 }

@@ -240,6 +240,15 @@ fn with(table: &str, key: &str, value: &str) -> String {
             let others: String = others.map(|line| format!("{line}, ")).collect();
             one += &format!("{list} = [{{ {others}{key} = {value} }}]\n");
         }
+        // Somebody has to have the right to stop it.
+        "stop" => {
+            let other = match key {
+                "by" => "",
+                _ => "by = \"word\", ",
+            };
+            one += &format!("stop = {{ {other}{key} = {value} }}\n");
+            rest = "manages = { one = [\"stop\"] }\n".to_owned();
+        }
         "crash" | "reset" => {
             let other = match key {
                 "restart" => ", within = \"60s\"",

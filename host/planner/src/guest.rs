@@ -4,7 +4,9 @@ use bulkhead_abi::control::right;
 use bulkhead_core::gppt::Mode;
 
 use bulkhead_model::board::{Board, PassthroughDevice};
-use bulkhead_model::describe::{self, CpuTime, CrashSpec, Finding, System, VmSpec};
+use bulkhead_model::describe::{
+    self, CpuTime, CrashSpec, Finding, StopBy, StopSpec, System, VmSpec,
+};
 
 use super::contents::Contents;
 use super::file::Content;
@@ -14,7 +16,7 @@ use super::{
 };
 use super::{consoles, doorbells, emulated, gppt, ipa, passthrough, start};
 use crate::guest_tree::{BackendEnd, ChannelEnd, DoorbellEnd, GuestTree};
-use crate::planned::GuestGic;
+use crate::planned::{GuestGic, PlannedStop, StopWay};
 
 /// SPIs have INTIDs from here on.
 const FIRST_SPI: u32 = 32;
@@ -30,6 +32,7 @@ pub(super) struct Guest {
     pub emulated: Vec<EmulatedDevice>,
     pub event: Option<u32>,
     pub stolen_time: Option<u64>,
+    pub stop: Option<PlannedStop>,
     pub gic: GuestGic,
     /// How it takes its interrupts, if it does itself.
     pub gppt: Option<Mode>,
@@ -77,6 +80,7 @@ impl Guest {
             devices: self.devices,
             autostart: spec.waits.is_none(),
             locked: spec.locked.is_some(),
+            stop: self.stop,
             rights: rights(system, spec),
         }
     }
@@ -123,6 +127,7 @@ pub(super) fn arrange(
     let Intids {
         event,
         devices,
+        stop,
         spis,
     } = intids(
         (vm, spec),
@@ -137,7 +142,12 @@ pub(super) fn arrange(
         return None;
     }
     let things = (&*regions, &gic, &*emulated);
-    let stolen_time = pages((vm, shares), things, doorbells, io.as_deref_mut());
+    let [stolen_time, word] = pages((vm, spec, shares), things, doorbells, io.as_deref_mut());
+    let way = stop.map(StopWay::Key).or(word.map(StopWay::Page));
+    let stop = spec.stop.as_ref().zip(way).map(|(stop, way)| PlannedStop {
+        way,
+        timeout: stop.timeout,
+    });
     let io = io.as_deref();
     let virtio: Vec<&PlannedDevice> = io.into_iter().flat_map(|io| io.of_vm(vm)).collect();
     for device in &virtio {
@@ -152,6 +162,9 @@ pub(super) fn arrange(
     };
     if let Some(ipa) = stolen_time {
         ipa::add_stolen_time(&mut regions, vm, ipa);
+    }
+    if let Some(ipa) = word {
+        ipa::add_stop_word(&mut regions, vm, ipa);
     }
     let shared = shared_with(vm, system);
     let ends: Vec<_> = doorbells
@@ -170,6 +183,7 @@ pub(super) fn arrange(
         gic: &gic,
         emulated: &emulated,
         event,
+        stop: stop.as_ref(),
         devices: &devices,
         shared: &shared,
         doorbells: &ends,
@@ -218,6 +232,7 @@ pub(super) fn arrange(
         emulated,
         event,
         stolen_time,
+        stop,
         gic,
         gppt: spec.interrupts.gppt(board.gic()),
         spis,
@@ -232,6 +247,8 @@ struct Intids {
     event: Option<u32>,
     /// Of its passed-through devices.
     devices: Vec<(PassthroughDevice, Vec<u32>)>,
+    /// By which it is asked to stop.
+    stop: Option<u32>,
     /// SPIs that its interrupt controller has.
     spis: u32,
 }
@@ -291,22 +308,29 @@ fn intids(
     if let Some(io) = io {
         io.assign_intids(vm, &mut taken);
     }
+    let by_key = |stop: &&StopSpec| stop.by == StopBy::PowerKey;
+    let stop = spec.stop.as_ref().filter(by_key).and_then(|_| {
+        let mut free = (crate::spis::EVENT_INTID + 1..).filter(|intid| !taken.contains(intid));
+        free.next()
+    });
+    taken.extend(stop);
     let highest = taken.iter().max().copied().unwrap_or(FIRST_SPI);
     Intids {
         event,
         devices,
+        stop,
         spis: (highest - FIRST_SPI + 1).next_multiple_of(32),
     }
 }
 
-/// Finds pages for stolen time, for the doorbells that a VM rings and for its virtio devices, which it finds by a call or by its device tree.
-/// Returns the IPA of the page of stolen time if the VM `shares` its CPU.
+/// Finds pages for stolen time, for the doorbells that a VM rings, for its virtio devices and for the word by which it is asked to stop, which it
+/// finds by a call or by its device tree. Returns the IPA of the page of stolen time if the VM `shares` its CPU, and of that of the word if it has one.
 fn pages(
-    (vm, shares): (usize, bool),
+    (vm, spec, shares): (usize, &VmSpec, bool),
     things: ipa::Occupied,
     doorbells: &mut [PlannedDoorbell],
     io: Option<&mut PlannedIo>,
-) -> Option<u64> {
+) -> [Option<u64>; 2] {
     let stolen_time = shares.then(|| ipa::free_page(ipa::STOLEN_TIME, things, &[]));
     let mut pages: Vec<u64> = stolen_time.into_iter().collect();
     for bell in doorbells.iter_mut().filter(|bell| bell.from == vm) {
@@ -316,7 +340,10 @@ fn pages(
     if let Some(io) = io {
         io.assign_pages(vm, things, &mut pages);
     }
-    stolen_time
+    let by_word = |stop: &&StopSpec| stop.by == StopBy::Word;
+    let stop = spec.stop.as_ref().filter(by_word);
+    let word = stop.map(|_| ipa::free_page(ipa::STOP_WORD, things, &pages));
+    [stolen_time, word]
 }
 
 /// The shared memory of a VM: name, IPA, size.

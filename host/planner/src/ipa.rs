@@ -16,6 +16,8 @@ use crate::planned::GuestGic;
 pub(super) const RAM: u64 = 0x4000_0000;
 /// Page in which a VM is told stolen time, where QEMU's `virt` has it; if that is taken, the next one that is free.
 pub(super) const STOLEN_TIME: u64 = 0x090a_0000;
+/// Page with the word by which a VM is asked to stop; if that is taken, the next one that is free.
+pub(super) const STOP_WORD: u64 = 0x090b_0000;
 /// Name of its region.
 const STOLEN: &str = "stolen time";
 /// Name of the region of a GICv2's CPU interface, the virtual one or the physical one.
@@ -88,6 +90,12 @@ pub(super) fn add_stolen_time(regions: &mut Vec<Mapped>, vm: usize, ipa: u64) {
         (STOLEN.to_owned(), RegionKind::StolenTime),
         ipa,
     );
+}
+
+/// Has stage 2 map the page with the word by which the VM is asked to stop as well.
+pub(super) fn add_stop_word(regions: &mut Vec<Mapped>, vm: usize, ipa: u64) {
+    let page = ("word of a stop".to_owned(), RegionKind::StopWord);
+    add_page(regions, vm, page, ipa);
 }
 
 /// Has stage 2 map the registers of a virtio device as well.

@@ -38,7 +38,7 @@ pub use io::{DeviceUse, PlannedDevice, PlannedImage, PlannedIo, ServiceVm};
 pub use plan::{Planned, plan};
 pub use planned::{
     EmulatedDevice, Mapped, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedEnd,
-    PlannedPayload, PlannedVm,
+    PlannedPayload, PlannedStop, PlannedVm, StopWay,
 };
 pub use profile::profile;
 pub use share::{Runs, Server, Share, Usage, percent, usage};

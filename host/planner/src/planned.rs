@@ -1,6 +1,7 @@
 //! Parts of a system as planned.
 
-use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq};
+use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, Stop};
+use bulkhead_abi::shared_page::stop;
 use bulkhead_channel::Shape;
 use bulkhead_core::gppt::{Mode, Reclaim};
 
@@ -221,8 +222,52 @@ pub struct PlannedVm {
     pub autostart: bool,
     /// Whether no manager stops, pauses, restarts or changes it.
     pub locked: bool,
+    /// How it is asked to stop; `None`: it is not.
+    pub stop: Option<PlannedStop>,
     /// VMs over which it has rights, in their order, with the words for these.
     pub rights: Vec<(String, Vec<&'static str>)>,
+}
+
+/// How a VM is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedStop {
+    /// The way.
+    pub way: StopWay,
+    /// Milliseconds after which it is ended.
+    pub timeout: u32,
+}
+
+/// The way in which a VM is asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopWay {
+    /// By a key, which is this SPI.
+    Key(u32),
+    /// By a word in the page at this IPA.
+    Page(u64),
+}
+
+impl PlannedStop {
+    /// IPA of the word, if there is one.
+    pub fn word(&self) -> Option<u64> {
+        match self.way {
+            StopWay::Page(page) => Some(page + stop::WORD),
+            StopWay::Key(_) => None,
+        }
+    }
+
+    /// The row in the plan.
+    pub(super) fn row(&self, vm: usize) -> Stop {
+        let (vintid, word) = match self.way {
+            StopWay::Key(intid) => (intid as u16, 0),
+            StopWay::Page(page) => (0, page),
+        };
+        Stop {
+            vm: vm as u16,
+            vintid,
+            timeout: self.timeout,
+            word,
+        }
+    }
 }
 
 /// A pCPU as planned.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, LOAD_LIMIT, MAGIC,
     Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Right,
-    Seed, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_LOCKED,
+    Seed, Stop, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_LOCKED,
     VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS, VM_WAITS, Vcpu, Vm,
 };
 use bulkhead_core::virtio::pages;
@@ -48,7 +48,8 @@ pub(super) fn layout(
         io.pages = io::highest(io, guests);
     }
     let rights = size_of_val(&*rights(system)) as u64;
-    let rows = io::Rows::of(io.as_ref(), &[]).size() as u64 + rights;
+    let stops = guests.iter().filter(|guest| guest.stop.is_some()).count() * size_of::<Stop>();
+    let rows = io::Rows::of(io.as_ref(), &[]).size() as u64 + rights + stops as u64;
     let size = plan_size((guests, doorbells), pcpus, system, board) + rows;
     let mut next = (el2 + size).next_multiple_of(PAGE);
     let mut known: Vec<(Content, u64)> = Vec::new();
@@ -255,6 +256,11 @@ pub(super) fn emit(
         rows.add(index, guest, spec, doorbells);
     }
     renumber(&mut rows.regions);
+    let stops: Vec<Stop> = guests
+        .iter()
+        .enumerate()
+        .filter_map(|(vm, guest)| Some(guest.stop?.row(vm)))
+        .collect();
     let write = |io: Option<&PlannedIo>| {
         let mut writer = Writer::default();
         writer.table(&board.memory);
@@ -276,6 +282,7 @@ pub(super) fn emit(
         writer.table(&rows.devices);
         writer.table(&rows.queues);
         writer.table(&rights(system));
+        writer.table(&stops);
         let image = image(guests, (cpus.len(), profile), system, (layout, io));
         let header = header(board, system, image, &writer);
         let mut bytes = [header.as_bytes(), &writer.body].concat();

@@ -12,6 +12,9 @@
 //! | `unsaid` lowered by a load and a store | [`of_two_reports_the_last_takes_the_vm_down`] |
 //! | `online` lowered by a load and a store | [`the_last_vcpu_that_leaves_is_one_and_ends_the_vm`], [`a_crash_and_a_stop_settle_one_end`] |
 //! | who crashes leaves no mark of it | [`a_crash_and_a_stop_settle_one_end`] |
+//! | an end that forgets that the VM was asked; one settled though somebody has asked since it was judged | [`a_guest_that_resets_while_it_is_asked_to_stop_does_not_begin_again`] |
+//! | a VM that is ended at the end of its time in whatever phase it is | [`the_end_of_the_time_of_one_life_does_not_end_the_next`] |
+//! | a VM that starts again by a store | [`a_start_that_comes_while_who_was_asked_ends_holds_if_it_is_taken`] |
 
 use bulkhead_abi::plan::{Crash, Vm as Row};
 use bulkhead_interleave::life::{Follows, Life, Printed, Settled, Work};
@@ -413,5 +416,117 @@ fn a_vcpu_is_switched_on_again_while_it_goes_off() {
         let start = thread.join().unwrap().or_else(|| power.arrive(1));
         assert_eq!(start, again.is_ok().then_some(START[1]));
         assert_eq!(power.online(), 1 + u32::from(again.is_ok()));
+    });
+}
+
+#[test]
+fn a_guest_that_resets_while_it_is_asked_to_stop_does_not_begin_again() {
+    model(|| {
+        let (life, mut vcpu) = running();
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            vcpu.end(&other, End::Reset);
+            vcpu.step(&other);
+            vcpu
+        });
+        let asked = life.power.ask();
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        finish(&life, &mut threads);
+        match asked {
+            // It had ended before, and is asked in its next life.
+            Ok(Phase::Running) if life.number() == 2 => {
+                assert_eq!(life.power.phase(), Phase::Asked(End::Ordered));
+            }
+            Ok(Phase::Running | Phase::Stopping(End::Reset)) => {
+                assert_eq!((life.power.phase(), life.number()), (Phase::Down, 1));
+                let last = life.settled();
+                assert_eq!((last.end, last.follows), (End::Reset, Follows::Stays));
+            }
+            Ok(Phase::Starting) => is_stopped_by_order(&life, &threads),
+            _ => panic!("{asked:?}"),
+        }
+    });
+}
+
+#[test]
+fn who_is_ended_at_the_end_of_its_time_ends_once_and_stays_down() {
+    model(|| {
+        let (life, mut vcpu) = running();
+        assert_eq!(life.power.ask(), Ok(Phase::Running));
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            vcpu.crash(&other);
+            vcpu.step(&other);
+            vcpu
+        });
+        let overdue = life.power.stop(End::Overdue);
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        finish(&life, &mut threads);
+        assert_eq!((life.power.phase(), life.number()), (Phase::Down, 1));
+        let end = if overdue.is_ok() {
+            End::Overdue
+        } else {
+            End::Crash
+        };
+        let last = life.settled();
+        assert_eq!((last.end, last.follows), (end, Follows::Stays));
+        let whys = threads.iter().flat_map(|thread| &thread.why);
+        assert_eq!(whys.count(), 1);
+    });
+}
+
+#[test]
+fn the_end_of_the_time_of_one_life_does_not_end_the_next() {
+    model(|| {
+        let (life, mut vcpu) = running();
+        assert_eq!(life.power.ask(), Ok(Phase::Running));
+        assert_eq!(life.power.again(), Ok(()));
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            vcpu.end(&other, End::Off);
+            for _ in 0..3 {
+                vcpu.step(&other);
+            }
+            vcpu
+        });
+        let overdue = life.power.stop(End::Overdue);
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        finish(&life, &mut threads);
+        assert_eq!((life.power.phase(), life.number()), (Phase::Running, 2));
+        let end = if overdue.is_ok() {
+            End::Overdue
+        } else {
+            End::Off
+        };
+        assert_eq!(life.settled().end, end);
+    });
+}
+
+#[test]
+fn a_start_that_comes_while_who_was_asked_ends_holds_if_it_is_taken() {
+    model(|| {
+        let (life, mut vcpu) = running();
+        assert_eq!(life.power.ask(), Ok(Phase::Running));
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            vcpu.end(&other, End::Off);
+            vcpu.step(&other);
+            vcpu
+        });
+        // As `el2/src/orders.rs` gives it.
+        let started = match life.power.again() {
+            Err(Phase::Stopping(_)) => life.power.stop(End::OrderedRestart).map(drop),
+            done => done,
+        };
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        finish(&life, &mut threads);
+        let (phase, lives) = match started {
+            Ok(()) => (Phase::Running, 2),
+            Err(refused) => {
+                assert_eq!(refused, Phase::Ended);
+                (Phase::Down, 1)
+            }
+        };
+        assert_eq!((life.power.phase(), life.number()), (phase, lives));
     });
 }

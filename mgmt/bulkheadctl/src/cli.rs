@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bulkhead_control::order::Wait;
 use bulkhead_control::port::{Access, SOCKET};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -65,10 +66,14 @@ pub enum Verb {
   bulkheadctl start linux
   bulkheadctl start linux --wait=5")]
     Start(OrderArgs),
-    /// Stop a VM at once, whatever it does
+    /// Stop a VM: ask it to end, in the way that its description says
+    ///
+    /// If it has not ended in the time that the description gives it, EL2 ends it. Asked again, it is told again. With --force it is ended at once,
+    /// whatever it does.
     #[command(after_help = "Examples:
-  bulkheadctl stop linux --wait && bulkheadctl start linux --wait")]
-    Stop(OrderArgs),
+  bulkheadctl stop linux --wait && bulkheadctl start linux --wait
+  bulkheadctl stop linux --force")]
+    Stop(StopArgs),
     /// Stop a VM and start it again from its pristine payloads
     #[command(after_help = "Examples:
   bulkheadctl restart linux --wait")]
@@ -145,8 +150,19 @@ pub struct OrderArgs {
     /// Name of the VM
     pub vm: String,
     /// Wait until it is done, at most this time
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "30", value_parser = seconds)]
-    pub wait: Option<Duration>,
+    #[arg(long, visible_alias = "timeout", value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = USUAL, value_parser = wait)]
+    pub wait: Option<Wait>,
+}
+
+/// A VM to be stopped.
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    /// The VM, and how long to wait
+    #[command(flatten)]
+    pub order: OrderArgs,
+    /// End it at once, whatever it does
+    #[arg(long)]
+    pub force: bool,
 }
 
 impl From<VmArgs> for OrderArgs {
@@ -282,6 +298,16 @@ pub struct ManArgs {
     pub folder: PathBuf,
 }
 
+/// What stands for no time of one's own.
+const USUAL: &str = "usual";
+
+fn wait(text: &str) -> Result<Wait, String> {
+    if text == USUAL {
+        return Ok(Wait::Usual);
+    }
+    seconds(text).map(Wait::For)
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
         .parse()
@@ -328,22 +354,26 @@ mod tests {
 
     #[test]
     fn a_wait_has_a_time_or_none() {
+        let half = Wait::For(Duration::from_millis(500));
         for (line, wait) in [
             ("ctl start linux", None),
-            ("ctl start linux --wait", Some(30.0)),
-            ("ctl start --wait linux", Some(30.0)),
-            ("ctl start linux --wait=0.5", Some(0.5)),
+            ("ctl start linux --wait", Some(Wait::Usual)),
+            ("ctl start --wait linux", Some(Wait::Usual)),
+            ("ctl start linux --wait=0.5", Some(half)),
+            ("ctl start linux --timeout=0.5", Some(half)),
         ] {
             let Ok(Verb::Start(args)) = parse(line) else {
                 panic!("{line}");
             };
-            assert_eq!(
-                (args.vm.as_str(), args.wait.map(|wait| wait.as_secs_f64())),
-                ("linux", wait),
+            assert_eq!((args.vm.as_str(), args.wait), ("linux", wait), "{line}");
+        }
+        assert!(parse("ctl start linux --wait=soon").is_err());
+        for (line, force) in [("ctl stop linux", false), ("ctl stop linux --force", true)] {
+            assert!(
+                matches!(parse(line), Ok(Verb::Stop(args)) if args.force == force),
                 "{line}"
             );
         }
-        assert!(parse("ctl start linux --wait=soon").is_err());
     }
 
     #[test]

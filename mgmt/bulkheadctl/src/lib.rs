@@ -34,7 +34,7 @@ pub fn run(cli: Cli) -> u8 {
     let done = match cli.verb {
         Verb::List => vms::list(&access, &printer),
         Verb::Start(args) => vms::order(&access, &printer, Kind::Start, args),
-        Verb::Stop(args) => vms::order(&access, &printer, Kind::Stop, args),
+        Verb::Stop(args) => vms::stop(&access, &printer, args),
         Verb::Restart(args) => vms::order(&access, &printer, Kind::Restart, args),
         Verb::Pause(args) => vms::order(&access, &printer, Kind::Pause, args.into()),
         Verb::Resume(args) => vms::order(&access, &printer, Kind::Resume, args.into()),

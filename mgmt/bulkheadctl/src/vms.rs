@@ -6,10 +6,11 @@ use bulkhead_control::failure::Outcome;
 use bulkhead_control::port::Access;
 use serde_json::{Value, json};
 
-use crate::cli::OrderArgs;
+use crate::cli::{OrderArgs, StopArgs};
 use crate::output::{Paint, Printer};
 use crate::table::Table;
 use crate::verb::{Ended, connect};
+use crate::words::duration;
 
 /// A VM as JSON.
 pub fn as_json(vm: &Vm, manager: u16) -> Value {
@@ -25,6 +26,8 @@ pub fn as_json(vm: &Vm, manager: u16) -> Value {
         "end": vm.end.map(|end| end.words()),
         "follows": vm.follows_words(),
         "rights": vm.rights_words(),
+        "stop": vm.stop_word(),
+        "stop_timeout_ms": vm.stop_timeout_ms(),
     })
 }
 
@@ -106,6 +109,22 @@ pub fn order(access: &Access, printer: &Printer, kind: Kind, args: OrderArgs) ->
     {
         text = format!("{text}: {}", end.words());
     }
+    if args.wait.is_none()
+        && let Some(left) = done.left
+    {
+        let left = duration(left.as_nanos() as u64);
+        text = format!("{text}; ended in {left} if it does not");
+    }
     printer.text(&(text + "\n"))?;
     Ok(Outcome::Done)
+}
+
+/// Stops a VM: asks it, or ends it.
+pub fn stop(access: &Access, printer: &Printer, args: StopArgs) -> Ended {
+    let kind = if args.force {
+        Kind::Stop
+    } else {
+        Kind::Shutdown
+    };
+    order(access, printer, kind, args.order)
 }

@@ -106,7 +106,7 @@ fn list_shows_each_vm_with_its_state_and_rights() {
 fn a_vm_is_stopped_started_and_paused_by_its_name() {
     let board = Board::start(Fake::default());
     assert_eq!(
-        board.text("stop linux --wait"),
+        board.text("stop linux --force --wait"),
         "linux: stopped, life 1: ordered to stop\n"
     );
     assert_eq!(board.text("stop linux"), "linux: already stopped, life 1\n");
@@ -120,6 +120,49 @@ fn a_vm_is_stopped_started_and_paused_by_its_name() {
     assert_eq!(
         (&done["changed"], &done["vm"]["lives"]),
         (&Value::from(true), &Value::from(3))
+    );
+}
+
+#[test]
+fn a_stop_asks_and_says_what_comes_of_it() {
+    let mut fake = Fake::default();
+    fake.vms[2].obeys = false;
+    fake.vms[3].stop_ms = 0;
+    let board = Board::start(fake);
+    let done = board.text("stop linux --wait");
+    assert_eq!(done, "linux: stopped, life 1: power off\n");
+    assert_eq!(board.text("stop linux"), "linux: already stopped, life 1\n");
+    // One that does not obey is asked at first, and then it is not there any more.
+    let asked = board.text("stop rt");
+    assert_eq!(asked, "rt: asked, life 1; ended in 60s if it does not\n");
+    let done = board.json("stop rt --wait");
+    let vm = &done["vm"];
+    assert_eq!(
+        (&vm["phase"], &done["changed"]),
+        (&"stopped".into(), &false.into())
+    );
+    assert_eq!(vm["end"], "asked to stop, and did not in time");
+    assert_eq!(
+        (&vm["stop"], &vm["stop_timeout_ms"]),
+        (&"power-key".into(), &60_000.into())
+    );
+    // One that cannot be asked is not ended behind the back of who asked.
+    let refused = board.ctl("stop control");
+    assert_eq!(refused.status.code(), Some(1));
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        why.contains("does not say how it is asked") && why.contains("--force"),
+        "{why}"
+    );
+    assert_eq!(board.json("list")["vms"][3]["phase"], "running");
+    assert_eq!(board.json("list")["vms"][3]["stop"], Value::Null);
+    assert_eq!(board.json("stop control --force")["vm"]["phase"], "stopped");
+    board.fake.lock().expect("a board").vms[1].phase = Phase::Paused;
+    let paused = board.ctl("stop linux");
+    let why = String::from_utf8_lossy(&paused.stderr).into_owned();
+    assert!(
+        why.contains("it is paused") && why.contains("bulkheadctl resume linux"),
+        "{why}"
     );
 }
 

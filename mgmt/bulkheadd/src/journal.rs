@@ -88,7 +88,7 @@ fn line(vm: &Vm, before: Option<&Vm>) -> (Priority, String) {
     text = format!("{text}; {}, {follows}", end.words());
     let priority = match end {
         _ if vm.follows == Follows::Exhausted as u64 => Priority::Error,
-        End::Crash | End::Watchdog => Priority::Warning,
+        End::Crash | End::Watchdog | End::Overdue => Priority::Warning,
         _ => Priority::Notice,
     };
     (priority, text)
@@ -111,6 +111,7 @@ mod tests {
             end,
             follows: follows as u64,
             restarts: 0,
+            stop: 0,
         }
     }
 
@@ -134,6 +135,19 @@ mod tests {
         assert_eq!(
             line(&down, Some(&crashed)),
             (Priority::Info, "linux: stopped, life 2".to_owned())
+        );
+        let asked = vm(Phase::Asked, Some(End::Off), Follows::Stays);
+        assert_eq!(
+            line(&asked, Some(&running)),
+            (Priority::Info, "linux: asked, life 2".to_owned())
+        );
+        let forced = vm(Phase::Ended, Some(End::Overdue), Follows::Stays);
+        assert_eq!(
+            line(&forced, Some(&asked)),
+            (
+                Priority::Warning,
+                "linux: ended, life 2; asked to stop, and did not in time, stays down".to_owned()
+            )
         );
         let off = vm(Phase::Down, Some(End::Off), Follows::Stays);
         assert_eq!(line(&off, None).0, Priority::Notice);

@@ -266,7 +266,8 @@ fn orders_go_through_with_all_that_they_wait_for() {
     let _el2 = daemon.plug(fake);
     let mut manager = Manager::greet(daemon.client()).expect("greeted");
     manager.order(Kind::Stop, "linux", None).expect("taken");
-    let done = manager.order(Kind::Start, "linux", SOON).expect("started");
+    let soon = SOON.map(bulkhead_control::order::Wait::For);
+    let done = manager.order(Kind::Start, "linux", soon).expect("started");
     assert_eq!((done.vm.lives, done.vm.phase_word()), (2, "running"));
 }
 

@@ -71,6 +71,8 @@ pub struct Vm {
     pub follows: u64,
     /// Restarts in the period of its policy.
     pub restarts: u64,
+    /// How it is asked to stop, and what time it has for it, as [`Kind::Vm`](bulkhead_abi::control::Kind::Vm) tells it.
+    pub stop: u64,
 }
 
 impl Vm {
@@ -93,7 +95,22 @@ impl Vm {
             end: end.map(End::of),
             follows: values[7],
             restarts: values[8],
+            stop: values[9],
         }
+    }
+
+    /// How it is asked to stop, as descriptions have it.
+    pub fn stop_word(&self) -> Option<&'static str> {
+        match self.stop as u32 {
+            1 => Some("power-key"),
+            2 => Some("word"),
+            _ => None,
+        }
+    }
+
+    /// Milliseconds that it has for it.
+    pub fn stop_timeout_ms(&self) -> Option<u64> {
+        self.stop_word().map(|_| self.stop >> 32)
     }
 
     /// Whether it is in this phase.

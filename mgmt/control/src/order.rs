@@ -16,6 +16,18 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Time in which a VM that has ended prints its reports.
 pub const REPORTS: Duration = Duration::from_secs(20);
 
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Half a minute; for a VM that is asked to stop until it is ended in any case, and has printed its reports.
+    Usual,
+    /// This time.
+    For(Duration),
+}
+
+/// [`Wait::Usual`].
+const USUAL: Duration = Duration::from_secs(30);
+
 /// What came of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -23,6 +35,8 @@ pub struct Done {
     pub vm: Vm,
     /// Something has changed: it was not already as ordered.
     pub changed: bool,
+    /// Time that is left to a VM that was asked to stop.
+    pub left: Option<Duration>,
 }
 
 impl<T: Read + Write + AsFd> Manager<T> {
@@ -31,23 +45,23 @@ impl<T: Read + Write + AsFd> Manager<T> {
     ///
     /// # Errors
     /// EL2 refuses, or what was ordered does not come.
-    pub fn order(
-        &mut self,
-        kind: Kind,
-        name: &str,
-        wait: Option<Duration>,
-    ) -> Result<Done, Failure> {
+    pub fn order(&mut self, kind: Kind, name: &str, wait: Option<Wait>) -> Result<Done, Failure> {
         let before = self.find(name)?;
         let reports = Instant::now() + REPORTS;
         let mut lives = before.lives;
         let mut changed = true;
+        let mut left = None;
         loop {
             // What was told up to now is of before the order.
             self.connection.forget_events();
             let answer = self.request(kind, before.index, 0, &[])?;
             let phase = Phase::of(answer.values[0]);
             match (Status::of(answer.status), phase) {
-                (Some(Status::Done), _) => break,
+                (Some(Status::Done), _) => {
+                    left = (kind == Kind::Shutdown && answer.values[0] != 0)
+                        .then(|| Duration::from_nanos(answer.values[0]));
+                    break;
+                }
                 (Some(Status::Phase), Some(phase)) if is_already(kind, phase) => {
                     // It may be on its way only. If it is starting, that life may have been counted.
                     changed = false;
@@ -67,7 +81,11 @@ impl<T: Read + Write + AsFd> Manager<T> {
         }
         let Some(wait) = wait else {
             let vm = self.vm(before.index)?;
-            return Ok(Done { vm, changed });
+            return Ok(Done { vm, changed, left });
+        };
+        let wait = match wait {
+            Wait::Usual => left.map_or(USUAL, |left| left + REPORTS),
+            Wait::For(time) => time,
         };
         let end = Instant::now() + wait;
         let came = if changed {
@@ -100,7 +118,7 @@ impl<T: Read + Write + AsFd> Manager<T> {
             return Err(Failure::failed("control::ended", what, end.words())
                 .advise("the console of the board says more"));
         }
-        Ok(Done { vm, changed })
+        Ok(Done { vm, changed, left })
     }
 
     /// Waits until the state of a VM is as wanted; none if it is not before `end`.
@@ -134,7 +152,9 @@ impl<T: Read + Write + AsFd> Manager<T> {
 const fn is_already(kind: Kind, phase: Phase) -> bool {
     match kind {
         Kind::Start => matches!(phase, Phase::Starting | Phase::Running),
-        Kind::Stop => matches!(phase, Phase::Down | Phase::Stopping | Phase::Ended),
+        Kind::Stop | Kind::Shutdown => {
+            matches!(phase, Phase::Down | Phase::Stopping | Phase::Ended)
+        }
         Kind::Pause => matches!(phase, Phase::Paused),
         Kind::Resume => matches!(phase, Phase::Running),
         _ => false,
@@ -151,8 +171,8 @@ fn is_over(kind: Kind, lives: u64, vm: &Vm) -> bool {
                     .iter()
                     .any(|phase| vm.is(*phase))
         }
-        Kind::Stop => vm.is(Phase::Down),
-        Kind::Pause => !vm.is(Phase::Running),
+        Kind::Stop | Kind::Shutdown => vm.is(Phase::Down),
+        Kind::Pause => !vm.is(Phase::Running) && !vm.is(Phase::Asked),
         Kind::Resume => !vm.is(Phase::Paused),
         _ => true,
     }

@@ -10,7 +10,7 @@ const fn verb(kind: Kind) -> &'static str {
         Kind::Hello => "greet EL2",
         Kind::Vm | Kind::Vcpu => "ask for the state",
         Kind::Start => "start",
-        Kind::Stop => "stop",
+        Kind::Stop | Kind::Shutdown => "stop",
         Kind::Restart => "restart",
         Kind::Pause => "pause",
         Kind::Resume => "resume",
@@ -25,7 +25,7 @@ const fn verb(kind: Kind) -> &'static str {
 /// The failure that an answer other than "done" is; `vm` is the name of the VM.
 pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
     let what = match kind {
-        Kind::Start | Kind::Stop | Kind::Restart | Kind::Pause | Kind::Resume => {
+        Kind::Start | Kind::Stop | Kind::Shutdown | Kind::Restart | Kind::Pause | Kind::Resume => {
             format!("cannot {} {vm}", verb(kind))
         }
         Kind::Hello => format!("cannot {}", verb(kind)),
@@ -64,10 +64,19 @@ pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
             ))
         }
         Status::Phase => {
-            let phase =
-                Phase::of(first).map_or("in a state that this program does not know", Phase::word);
+            let phase = match Phase::of(first) {
+                Some(Phase::Asked) => "asked to stop",
+                Some(phase) => phase.word(),
+                None => "in a state that this program does not know",
+            };
             let advice = match (kind, Phase::of(first)) {
                 (Kind::Pause, Some(Phase::Down)) => format!("bulkheadctl start {vm}"),
+                (Kind::Shutdown, Some(Phase::Paused)) => {
+                    format!("bulkheadctl resume {vm}; one that stands still hears nothing")
+                }
+                (Kind::Pause, Some(Phase::Asked)) => {
+                    format!("bulkheadctl start {vm} has it start again when it has ended")
+                }
                 (_, Some(Phase::Paused)) => format!("bulkheadctl resume {vm}"),
                 (_, Some(Phase::Ended | Phase::Stopping | Phase::Starting)) => {
                     "try again in a moment".to_owned()
@@ -92,6 +101,9 @@ pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
             .advise("its description asks for that promise; there is nothing to ask while it runs"),
         Status::Silent => Failure::failed("control::pcpu-silent", what, words)
             .advise("the console of the board may say more; `bulkheadctl doctor` asks all pCPUs"),
+        Status::Unasked => Failure::failed("control::unasked", what, words).advise(format!(
+            "bulkheadctl stop --force {vm} ends it at once; `stop` of {vm} in the description says how it is asked"
+        )),
         Status::Vm | Status::Vcpu => {
             Failure::input("control::no-vm", what, words).advise("see bulkheadctl list")
         }

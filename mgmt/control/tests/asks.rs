@@ -9,6 +9,7 @@ use bulkhead_control::board::Vm;
 use bulkhead_control::connection::{Connection, Trouble};
 use bulkhead_control::failure::{Failure, Outcome};
 use bulkhead_control::manager::Manager;
+use bulkhead_control::order::Wait;
 use bulkhead_fake_el2::{El2, Fake, Manner};
 use zerocopy::IntoBytes;
 
@@ -283,7 +284,7 @@ fn exits_are_asked_again_when_another_manager_came_between() {
     }
 }
 
-const WAIT: Option<Duration> = Some(Duration::from_secs(5));
+const WAIT: Option<Wait> = Some(Wait::For(Duration::from_secs(5)));
 
 #[test]
 fn a_start_waits_for_the_life_that_it_made() {
@@ -352,7 +353,7 @@ fn what_does_not_come_in_time_and_a_crash_are_failures() {
     fake.vms[2].starts_to = Phase::Ended;
     fake.vms[2].end = Some(bulkhead_abi::call::End::Crash);
     let (_el2, mut manager) = manage(fake);
-    let short = Some(Duration::from_millis(50));
+    let short = Some(Wait::For(Duration::from_millis(50)));
     let failure = manager
         .order(Kind::Restart, "linux", short)
         .expect_err("it hangs");

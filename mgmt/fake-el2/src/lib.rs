@@ -45,6 +45,10 @@ pub struct FakeVm {
     pub reports: u32,
     /// What a start leads to.
     pub starts_to: Phase,
+    /// Milliseconds that it has when it is asked to stop; 0: it is not asked.
+    pub stop_ms: u64,
+    /// It ends when it is asked; else when its time is over, which is at the next question for its state.
+    pub obeys: bool,
     /// What it wants, in place of always the same.
     pub demand: Option<Demand>,
 }
@@ -152,6 +156,8 @@ impl Default for Fake {
             reports: 0,
             starts_to: Phase::Running,
             demand: None,
+            stop_ms: 60_000,
+            obeys: true,
         };
         let manager = FakeVm {
             rights: right::LIST | right::STATS,
@@ -196,7 +202,7 @@ impl Fake {
         let mut name = [0; 16];
         name[..vm.name.len()].copy_from_slice(vm.name.as_bytes());
         let half = |at: usize| u64::read_from_bytes(&name[at..at + 8]).unwrap_or(0);
-        message.values[..9].copy_from_slice(&[
+        message.values[..10].copy_from_slice(&[
             half(0),
             half(8),
             vm.rights.into(),
@@ -206,6 +212,11 @@ impl Fake {
             vm.end.map_or(0, |end| end as u64),
             0,
             0,
+            if vm.stop_ms == 0 {
+                0
+            } else {
+                1 | vm.stop_ms << 32
+            },
         ]);
         message
     }
@@ -284,7 +295,20 @@ impl Fake {
             return Err((Status::Vcpu, 0));
         }
         match kind {
-            Kind::Hello | Kind::Vm => Ok(self.state(request.vm).values[..9].to_vec()),
+            Kind::Hello | Kind::Vm => {
+                let state = self.state(request.vm).values[..10].to_vec();
+                let vm = &mut self.vms[usize::from(request.vm)];
+                if vm.phase == Phase::Asked {
+                    (vm.phase, vm.end) = (Phase::Down, Some(End::Overdue));
+                    events.push(self.state(request.vm));
+                }
+                Ok(state)
+            }
+            Kind::Shutdown if vm.stop_ms == 0 => Err((Status::Unasked, 0)),
+            Kind::Shutdown => {
+                let left = vm.stop_ms * 1_000_000;
+                self.order(kind, request.vm, events).map(|()| vec![left])
+            }
             Kind::Vcpu => {
                 let pcpu = vm.pcpus[usize::from(request.vcpu)];
                 let [amount, period] = vm.limits;
@@ -351,6 +375,14 @@ impl Fake {
                     Phase::Ended
                 };
                 vm.end = Some(End::Ordered);
+            }
+            (Kind::Shutdown, Phase::Running | Phase::Asked) => {
+                vm.phase = Phase::Asked;
+                if vm.obeys {
+                    events.push(self.state(index));
+                    let vm = &mut self.vms[usize::from(index)];
+                    (vm.phase, vm.end) = (Phase::Down, Some(End::Off));
+                }
             }
             (Kind::Pause, Phase::Running) => vm.phase = Phase::Paused,
             (Kind::Resume, Phase::Paused) => vm.phase = Phase::Running,

@@ -11,6 +11,7 @@ mod payloads;
 mod regions;
 mod rights;
 mod service;
+mod stops;
 mod virtio;
 mod virtqueues;
 mod vms;
@@ -49,6 +50,9 @@ impl Plan<'_> {
         if PROFILE >= IO {
             self.check_virtio_tables()?;
         }
+        if PROFILE >= MANAGED {
+            self.check_stop_order()?;
+        }
         self.check_board()?;
         self.check_memory()?;
         self.check_pcpus()?;
@@ -79,6 +83,7 @@ impl Plan<'_> {
         }
         if PROFILE >= MANAGED {
             self.check_rights()?;
+            self.check_stops()?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::board::pa_span;
 use super::cpu::DIRECT_V2;
 use super::vms::ipa_span;
 use crate::plan::span::{Span, aligned};
-use crate::plan::view::{IO, Plan, rows_of};
+use crate::plan::view::{IO, MANAGED, Plan, rows_of};
 use crate::plan::violation::{At, Check, Invariant};
 
 /// [`RegionKind`] as encoded in the plan.
@@ -24,6 +24,8 @@ const GICV: u16 = RegionKind::Gicv as u16;
 const STOLEN: u16 = RegionKind::StolenTime as u16;
 /// [`RegionKind`] as encoded in the plan.
 pub(super) const VIRTIO: u16 = RegionKind::VirtioRegisters as u16;
+/// [`RegionKind`] as encoded in the plan.
+const STOP: u16 = RegionKind::StopWord as u16;
 
 /// Whether the region is RAM of its VM.
 pub(super) const fn is_ram(region: &Region) -> bool {
@@ -40,8 +42,8 @@ pub(in crate::plan) const fn is_memory(region: &Region) -> bool {
     region.kind == RAM || region.kind == SHARED
 }
 
-/// Whether the plan gives the physical address of the region; the pages for stolen time and for
-/// registers of virtio devices come from EL2's page pool.
+/// Whether the plan gives the physical address of the region; the pages for stolen time, for
+/// registers of virtio devices and for the word of a stop come from EL2's page pool.
 const fn has_place(region: &Region) -> bool {
     region.kind < STOLEN
 }
@@ -62,19 +64,22 @@ fn same_shared(one: &Region, other: &Region) -> bool {
 }
 
 impl Plan<'_> {
-    /// Checks the regions, each by itself. `IO`: there may be registers of virtio devices.
+    /// Checks the regions, each by itself. From `io` on there may be registers of virtio devices, and from `managed` on words of a stop.
     pub(super) fn check_regions<const PROFILE: u32>(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
-            at.ensure(
-                region.kind <= if PROFILE >= IO { VIRTIO } else { STOLEN },
-                Invariant::RegionKind,
-            )?;
+            let last = match PROFILE {
+                MANAGED.. => STOP,
+                IO => VIRTIO,
+                _ => STOLEN,
+            };
+            at.ensure(region.kind <= last, Invariant::RegionKind)?;
             let access = match region.kind {
                 RAM => region.access == ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE,
                 DEVICE | GICV => region.access == ACCESS_READ | ACCESS_WRITE,
                 STOLEN => region.access == ACCESS_READ,
                 VIRTIO if PROFILE >= IO => region.access == ACCESS_READ,
+                STOP if PROFILE >= MANAGED => region.access == ACCESS_READ,
                 _ => region.access & !(ACCESS_WRITE | ACCESS_UNCACHED) == ACCESS_READ,
             };
             at.ensure(access, Invariant::RegionAccess)?;
@@ -95,6 +100,10 @@ impl Plan<'_> {
                 VIRTIO if PROFILE >= IO => {
                     let used = self.has_virtio_device(region);
                     at.ensure(used, Invariant::VirtioRegisters)?;
+                }
+                STOP if PROFILE >= MANAGED => {
+                    let used = self.is_stop_word(region);
+                    at.ensure(used, Invariant::Stop)?;
                 }
                 _ => at.ensure(self.in_memory(pa), Invariant::RegionMemory)?,
             }

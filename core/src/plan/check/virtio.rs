@@ -239,6 +239,12 @@ impl Plan<'_> {
     /// Checks that `vintid` is an SPI of VM `vm`, and that only one source has it.
     fn check_source(&self, at: At, vm: u16, vintid: u16) -> Check {
         at.ensure(self.has_vintid(vm, vintid), Invariant::IrqVintid)?;
+        let one = self.sources_of(vm, vintid) == 1;
+        at.ensure(one, Invariant::VintidShared)
+    }
+
+    /// The number of sources of VM `vm` that have this INTID; by what it is asked to stop is not among them.
+    pub(super) fn sources_of(&self, vm: u16, vintid: u16) -> usize {
         let number = usize::from(vm);
         let event = self.vms.get(number).map(|row| row.event_intid);
         let heard = self.doorbells.iter().filter(|bell| bell.to == vm);
@@ -250,8 +256,7 @@ impl Plan<'_> {
             .chain(heard.map(|bell| bell.vintid))
             .chain(told.map(|backend| backend.vintid))
             .chain(self.virtio_devices_of(number).iter().map(|row| row.vintid));
-        let own = number_of(sources.filter(|source| *source == vintid));
-        at.ensure(own == 1, Invariant::VintidShared)
+        number_of(sources.filter(|source| *source == vintid))
     }
 
     /// Whether VM `vm` exists and has the virtual GIC.

@@ -35,9 +35,9 @@ cases! {
     TableLayout: ["Table[14].count" R, Add(1)];
     TableLayout: ["Table[15].offset" R, Add(8)];
     TableLayout: ["Table[15].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[15].count" R, Add(MINUS)]["Table[16].offset" R, Add(QUEUE)];
+    PlanSize: ["Table[15].count" R, Add(MINUS)]["Table[16].offset" R, Add(QUEUE)]["Table[17].offset" R, Add(QUEUE)];
     Profile: ["Image.profile" R, Set(1)];
-    RegionKind: ["Region.kind" REG, Set(6)];
+    RegionKind: ["Region.kind" REG, Set(7)];
     RegionAccess: ["Region.access" REG, Set(3)];
     RegionShared: ["Region.shared" REG, Set(0)];
     VirtioRegisters: ["Region.pa" REG, Set(4096)];

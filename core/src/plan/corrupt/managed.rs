@@ -2,10 +2,13 @@
 //!
 //! * The first virtio device is the console of the first VM, with the control port.
 //! * The first VM has rights over itself and over the last one, which may be stopped, and nobody else has any.
+//! * The first VM is asked to stop by a word, the last one by a key.
+
+use bulkhead_abi::plan::RegionKind;
 
 use super::Case;
 use super::Change::{Add, Flip, Like, Set};
-use super::Row::Last;
+use super::Row::{First, Last};
 use super::{MINUS, R, cases};
 use crate::plan::Invariant;
 
@@ -15,7 +18,7 @@ cases! {
     MANAGED_CASES,
     TableLayout: ["Table[16].offset" R, Add(8)];
     TableLayout: ["Table[16].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[16].count" R, Add(MINUS)];
+    TableLayout: ["Table[16].count" R, Add(MINUS)];
     Profile: ["Image.profile" R, Set(2)];
     VirtioConsole: ["VirtioDevice.features" R, Flip(1 << 1)]["VirtioDevice.flags" R, Set(0)];
     VirtioConsole: ["VirtioDevice.config" R, Set(1)];
@@ -28,4 +31,17 @@ cases! {
     Rights: ["Right.rights" R, Set(2)];
     Rights: ["Right.rights" R, Flip(1 << 31)];
     Rights: ["Vm.flags" Last, Flip(1 << 5)];
+    TableLayout: ["Table[17].offset" R, Add(8)];
+    TableLayout: ["Table[17].count" R, Set(u64::MAX)];
+    PlanSize: ["Table[17].count" R, Add(MINUS)];
+    TableOrder: ["Stop.vm" Last, Set(64)];
+    TableOrder: ["Stop.vm" Last, Like("Stop.vm", R)];
+    Stop: ["Stop.vintid" R, Set(40)];
+    VintidShared: ["Stop.vintid" Last, Like("Device.vintid", Last)];
+    Stop: ["Stop.timeout" R, Set(9)];
+    Stop: ["Stop.timeout" Last, Set(3_600_001)];
+    Stop: ["Stop.word" R, Add(4096)];
+    Stop: ["Stop.word" Last, Like("Stop.word", R)];
+    RegionAccess: ["Region.access" First(RegionKind::StopWord), Flip(2)];
+    Stop: ["Region.pa" First(RegionKind::StopWord), Add(4096)];
 }

@@ -8,7 +8,7 @@ use bulkhead_abi::plan;
 use super::source::{Item, Kind, items};
 
 /// Names of the parts of a plan in the code, with what the compiler says about their sizes.
-const ROWS: [(&str, usize); 20] = [
+const ROWS: [(&str, usize); 21] = [
     ("Header", size_of::<plan::Header>()),
     ("Board", size_of::<plan::Board>()),
     ("Image", size_of::<plan::Image>()),
@@ -29,6 +29,7 @@ const ROWS: [(&str, usize); 20] = [
     ("VirtioDevice", size_of::<plan::VirtioDevice>()),
     ("Virtqueue", size_of::<plan::Virtqueue>()),
     ("Right", size_of::<plan::Right>()),
+    ("Stop", size_of::<plan::Stop>()),
 ];
 
 /// The page.

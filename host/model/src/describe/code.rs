@@ -149,6 +149,10 @@ pub enum Code {
     SharedUnknownVm,
     SmcFunction,
     SmcTwice,
+    StopIncomplete,
+    StopKey,
+    StopNobody,
+    StopTimeout,
     TimeOwnTimer,
     TomlSyntax,
     TomlTwice,
@@ -175,7 +179,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 145] = [
+    pub const ALL: [Self; 149] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -299,6 +303,10 @@ impl Code {
         Self::SharedUnknownVm,
         Self::SmcFunction,
         Self::SmcTwice,
+        Self::StopIncomplete,
+        Self::StopKey,
+        Self::StopNobody,
+        Self::StopTimeout,
         Self::TimeOwnTimer,
         Self::TomlSyntax,
         Self::TomlTwice,
@@ -449,6 +457,10 @@ impl Code {
             Self::SharedUnknownVm => "bulkhead::shared::unknown-vm",
             Self::SmcFunction => "bulkhead::smc::function",
             Self::SmcTwice => "bulkhead::smc::twice",
+            Self::StopIncomplete => "bulkhead::stop::incomplete",
+            Self::StopKey => "bulkhead::stop::key",
+            Self::StopNobody => "bulkhead::stop::nobody",
+            Self::StopTimeout => "bulkhead::stop::timeout",
             Self::TimeOwnTimer => "bulkhead::time::own-timer",
             Self::TomlSyntax => "bulkhead::toml::syntax",
             Self::TomlTwice => "bulkhead::toml::twice",

@@ -8,122 +8,17 @@
 use bulkhead_abi::control::right;
 use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, MAX_VMS, MAX_WEIGHT};
 
-use super::size::{ADDRESS, DURATION, Notation, PERCENT, SIZE, TIME};
+use super::size::{ADDRESS, DURATION, Notation, PERCENT, SIZE};
 use super::words::{
-    CLASS_NAMES, CPU, FIRST_INTID, INTERRUPTS, LAST_INTID, NO_CONTROL, RECLAIM, RESERVED,
+    CLASS_NAMES, CPU, FIRST_INTID, INTERRUPTS, LAST_INTID, NO_CONTROL, RECLAIM, RESERVED, STOPS,
 };
 
-/// A key of a table.
-#[derive(Debug)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// Kind of its value.
-    pub kind: Kind,
-    /// A value as it stands in a file, where the kind does not have one.
-    example: &'static str,
-    /// Meaning, for the book and the JSON schema.
-    pub meaning: &'static str,
-}
+mod parts;
+mod policy;
 
-/// Kind of value that a key holds.
-#[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    /// A string.
-    Text,
-    /// `true` or `false`.
-    Flag,
-    /// A number from the first to the second.
-    Number(u32, u32),
-    /// A list of numbers.
-    Numbers,
-    /// A list of strings.
-    Texts,
-    /// A list of strings and of tables, which may be mixed.
-    TextsAndTables(&'static Table),
-    /// A string or a list of strings.
-    TextOrTexts,
-    /// A string with a number and a unit.
-    Quantity(&'static Notation),
-    /// One of some words.
-    Words(Words),
-    /// A table.
-    Table(&'static Table),
-    /// A table, or the first instead.
-    Or(&'static Kind, &'static Table),
-    /// A list of tables.
-    Tables(&'static Table),
-    /// Tables with names, at least so many, and names that they cannot have.
-    Named(&'static Table, usize, &'static [&'static str]),
-    /// A table of VMs with one of some words for each, from so many VMs to so many.
-    PerVm(&'static [&'static str], usize, usize),
-    /// A table of VMs, or `*` for all, with some of these words for each.
-    WordsPerVm(&'static [&'static str]),
-}
-
-/// Words that a key can have.
-#[derive(Clone, Copy, Debug)]
-pub struct Words {
-    /// Words that it can have.
-    pub sound: &'static [&'static str],
-    /// Words that the reader knows and refuses, with a reason of its own.
-    pub refused: &'static [&'static str],
-}
-
-/// Rule about which keys of a table go together.
-#[derive(Clone, Copy, Debug)]
-pub enum Rule {
-    /// It has these keys.
-    Has(&'static [&'static str]),
-    /// It has all keys of one group, and none of the others.
-    Either(&'static [&'static [&'static str]]),
-    /// It has one of these keys at least.
-    Any(&'static [&'static str]),
-    /// If it has one of these two keys, it has the other, too.
-    Both(&'static str, &'static str),
-    /// If it has the first key, it has none of the others.
-    Without(&'static str, &'static [&'static str]),
-    /// If the key has this value, the table has these keys.
-    When(&'static str, &'static str, &'static [&'static str]),
-    /// The same, and else it has none of them.
-    OnlyWhen(&'static str, &'static str, &'static [&'static str]),
-    /// If the key has this value, the table has one of these keys at least; else it has not the first of them.
-    AnyWhen(&'static str, &'static str, &'static [&'static str]),
-}
-
-/// A table of a description.
-#[derive(Debug)]
-pub struct Table {
-    /// A word for it.
-    pub name: &'static str,
-    /// Heading of the table, as a description writes it.
-    pub heading: &'static str,
-    /// Purpose of the table.
-    pub about: &'static str,
-    /// Its keys, in the order in which people read about them.
-    pub keys: &'static [Key],
-    /// Rules about which keys go together.
-    pub rules: &'static [Rule],
-}
-
-const fn key(name: &'static str, kind: Kind, example: &'static str, meaning: &'static str) -> Key {
-    Key {
-        name,
-        kind,
-        example,
-        meaning,
-    }
-}
-
-/// A key whose kind has an example.
-const fn plain(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
-    key(name, kind, "", meaning)
-}
-
-const fn words(sound: &'static [&'static str]) -> Kind {
-    let refused = &[];
-    Kind::Words(Words { sound, refused })
-}
+pub use parts::{Key, Kind, Rule, Table, Words};
+use parts::{key, plain, words};
+pub use policy::{CRASH, RESET, STOP};
 
 /// Words of `manages`.
 const RIGHTS: [&str; right::ALL.len()] = {
@@ -219,6 +114,7 @@ pub const VM: &Table = &Table {
         plain("board_reset", words(&["allowed"]), "A deviation, less than any class asks for: one of `devices` is a watchdog, which resets the whole board when the guest does not serve it. Without it such a device is refused."),
         plain("rtc", Kind::Or(&Kind::Flag, EMULATED), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
         plain("watchdog", Kind::Or(&Kind::Flag, EMULATED), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),
+        plain("stop", Kind::Or(&words(&STOPS), STOP), "How a manager's stop asks the VM to end before it is ended: power-key, a key that Linux knows; word, one in memory that a program polls; or a table. Default: it is not asked."),
         plain("ptimer", words(&["emulated", "own"]), "The EL1 physical timer: emulated, or that of its CPU. Default: emulated."),
         plain("time", words(&["runs", "stops"]), "Whether virtual time goes on while the VM is paused. Default: runs."),
         key("smc", Kind::Numbers, "[0x82000001]", "Calls of the SoC's or board's vendor or of a trusted OS that the VM may make: function identifiers such as 0x82000001."),
@@ -275,36 +171,6 @@ pub const GIC: &Table = &Table {
         plain("gicc", Kind::Quantity(&ADDRESS), "GICv2: guest address of the CPU interface, a multiple of 64 KiB. Default: 0x8010000."),
     ],
     rules: &[],
-};
-
-/// `crash`.
-#[rustfmt::skip]
-pub const CRASH: &Table = &Table {
-    name: "crash",
-    heading: "`crash`",
-    about: "Of a VM, as a table.",
-    keys: &[
-        key("restart", Kind::Number(1, u16::MAX as u32), "3", "Start again, so often at most."),
-        plain("within", Kind::Quantity(&TIME), "In this time."),
-        key("notify", Kind::Text, "\"one\"", "Stay stopped, and tell this VM."),
-    ],
-    rules: &[
-        Rule::Either(&[&["restart", "within"], &["notify"]]),
-        Rule::Both("restart", "within"),
-    ],
-};
-
-/// `reset`.
-#[rustfmt::skip]
-pub const RESET: &Table = &Table {
-    name: "reset",
-    heading: "`reset`",
-    about: "Of a VM, as a table. The reset after the last one leaves the VM stopped.",
-    keys: &[
-        key("restart", Kind::Number(1, u16::MAX as u32), "10", "Start again, so often at most."),
-        plain("within", Kind::Quantity(&TIME), "In this time."),
-    ],
-    rules: &[Rule::Has(&["restart", "within"])],
 };
 
 /// `[shared.NAME]`.
@@ -444,9 +310,9 @@ pub const CONSOLE: &Table = &Table {
 };
 
 /// All tables but the whole file, in the order of the book.
-pub const TABLES: [&Table; 16] = [
-    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, DEVICE, DISK, PORT, SHARED, DOORBELL, CHANNEL,
-    NETWORK, SERVICE, CONSOLE,
+pub const TABLES: [&Table; 17] = [
+    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, STOP, DEVICE, DISK, PORT, SHARED, DOORBELL,
+    CHANNEL, NETWORK, SERVICE, CONSOLE,
 ];
 
 /// A key that holds a string.

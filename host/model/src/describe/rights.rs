@@ -6,8 +6,10 @@ use bulkhead_abi::plan::{Class, MAX_MANAGERS};
 use super::code::Code;
 use super::finding::Finding;
 use super::manages::ManagesSpec;
+use super::stop::StopBy;
 use super::suggest::other_vm;
 use super::vm::VmSpec;
+use super::words::POWER_KEY;
 
 /// Checks what VMs manage. `declared` are the names of all in the file; `monitor` is false if the console has none.
 pub(super) fn check(
@@ -16,12 +18,13 @@ pub(super) fn check(
     monitor: bool,
     findings: &mut Vec<Finding>,
 ) {
-    for vm in vms {
+    for (index, vm) in vms.iter().enumerate() {
         for entry in &vm.manages {
             check_entry(entry, vms, declared, findings);
         }
         check_port(vm, findings);
         check_start(vm, vms, monitor, findings);
+        check_stop(index, vms, findings);
     }
     let managers = vms.iter().filter_map(|vm| vm.manages_place.as_ref());
     if let Some(first) = { managers }.nth(MAX_MANAGERS) {
@@ -116,6 +119,41 @@ fn check_start(vm: &VmSpec, vms: &[VmSpec], monitor: bool, findings: &mut Vec<Fi
             .at(place.clone(), "does not start by itself")
             .also(vm.locked.clone(), "locked against managers")
             .help("leave `autostart` out, or let another VM manage it by \"start\""),
+        );
+    }
+}
+
+/// Reports a VM that cannot be asked to stop in the way that its description says, or by nobody.
+fn check_stop(index: usize, vms: &[VmSpec], findings: &mut Vec<Finding>) {
+    let vm = &vms[index];
+    let Some(stop) = &vm.stop else { return };
+    let name = &vm.name.value;
+    if stop.by == StopBy::PowerKey && vm.interrupts.is_gppt() {
+        findings.push(
+            Finding::new(
+                Code::StopKey,
+                format!("`{name}` cannot be told by a key that it is to stop"),
+            )
+            .at(
+                stop.span.clone(),
+                format!("\"{POWER_KEY}\" is an interrupt of EL2"),
+            )
+            .at(
+                vm.name.span.clone(),
+                "takes its interrupts itself, and gets none of EL2",
+            )
+            .help("say stop = \"word\", which its program polls, or interrupts = \"vgic\""),
+        );
+    }
+    let mut managers = 0..vms.len();
+    if !managers.any(|manager| rights(vms, manager, index) & right::STOP != 0) {
+        findings.push(
+            Finding::new(Code::StopNobody, format!("nobody asks `{name}` to stop"))
+                .at(stop.span.clone(), "says how it would be asked")
+                .also(vm.locked.clone(), "locked against managers")
+                .help(format!(
+                    "let a VM manage it, such as manages = {{ {name} = [\"stop\"] }}, or leave `stop` out"
+                )),
         );
     }
 }

@@ -16,6 +16,7 @@ use super::passed::{self, PassedSpec};
 use super::policy::{self, CrashSpec, Limit};
 use super::reader::{Placed, Reader, rename};
 use super::size::{Duration, Size};
+use super::stop::{self, StopSpec};
 use super::words::{CLASSES, RESERVED};
 
 /// RAM and its addresses are multiples of this, so that stage 2 maps it with blocks.
@@ -127,6 +128,8 @@ pub struct VmSpec {
     pub waits: Option<Span>,
     /// Place at which the description locks it.
     pub locked: Option<Span>,
+    /// How it is asked to stop; none: it is not.
+    pub stop: Option<StopSpec>,
 }
 
 impl VmSpec {
@@ -206,6 +209,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let waits = waits.filter(|flag| !flag.value);
     let locked = reader.read(const { VM.flag("locked") });
     let locked = locked.filter(|flag| flag.value);
+    let stop = stop::read(&mut reader);
     let memory = memory_value(&mut reader, &name);
     reader.finish();
     let memory = memory.and_then(|memory| memory_spec(memory, findings));
@@ -252,6 +256,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         manages_place,
         waits: waits.map(|flag| flag.span),
         locked: locked.map(|flag| flag.span),
+        stop,
     }
 }
 

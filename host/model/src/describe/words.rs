@@ -34,6 +34,13 @@ pub(super) const GICV2: &str = "gppt-gicv2";
 /// Values of `interrupts`.
 pub(super) const INTERRUPTS: [&str; 5] = [VGIC, GPPT, PMR_TRAPPED, PMR_DIRECT, GICV2];
 
+/// Value of `stop`: by a key.
+pub(super) const POWER_KEY: &str = "power-key";
+/// Value of `stop`: by a word in memory.
+pub(super) const WORD: &str = "word";
+/// Values of `stop`.
+pub(super) const STOPS: [&str; 2] = [POWER_KEY, WORD];
+
 /// Values of `cpu`.
 pub(super) const CPU: [&str; 3] = ["pinned", "rt", "fair"];
 

@@ -1,11 +1,12 @@
-//! Doorbells and channels as one of their two VMs sees them.
+//! What a VM is told by, as it sees it: doorbells and channels of others, and EL2's wish that it stops.
 
 use bulkhead_abi::plan::PAGE;
+use bulkhead_abi::shared_page::stop::WORD;
 use bulkhead_channel::Shape;
 use bulkhead_model::describe::{self, ChannelSpec, System};
 
 use super::build::{Build, EDGE};
-use crate::planned::PlannedDoorbell;
+use crate::planned::{PlannedDoorbell, PlannedStop, StopWay};
 
 /// A doorbell as one of its two VMs sees it.
 #[derive(Clone, Copy, Debug)]
@@ -152,17 +153,39 @@ fn line(name: &str, page: u64) -> Build {
         .cells("#gpio-cells", &[2])
 }
 
-/// An input device whose key is pressed and released by each interrupt (Linux, Documentation/devicetree/bindings/input/gpio-keys.yaml).
+/// BTN_0, which no keyboard of a terminal has (Linux, include/uapi/linux/input-event-codes.h).
+const BTN_0: u32 = 0x100;
+/// KEY_POWER, which those know that end a Linux: systemd-logind, acpid.
+const KEY_POWER: u32 = 116;
+
+/// The node by which a VM is asked to stop: a key for Linux, or the place of a word.
+pub(super) fn stop(stop: &PlannedStop) -> Build {
+    match stop.way {
+        StopWay::Key(intid) => press("power", ("power", KEY_POWER), intid),
+        StopWay::Page(page) => {
+            let word = page + WORD;
+            Build::new(format!("stop@{word:x}"))
+                .texts("compatible", &["bulkhead,stop"])
+                .wide("reg", &[word, 8])
+        }
+    }
+}
+
 fn key(name: &str, intid: u32) -> Build {
+    press("heard", (name, BTN_0), intid)
+}
+
+/// An input device whose key is pressed and released by each interrupt (Linux, Documentation/devicetree/bindings/input/gpio-keys.yaml).
+fn press(node: &str, (name, code): (&str, u32), intid: u32) -> Build {
     Build::new(format!("gpio-keys-{intid}"))
         .texts("compatible", &["gpio-keys"])
         .texts("label", &[&format!("bulkhead {name}")])
         .child(
-            Build::new("heard")
+            Build::new(node)
                 .texts("label", &[name])
                 .cells("interrupts", &[0, intid - 32, EDGE])
-                // BTN_0, which no keyboard of a terminal has. It is released at once.
-                .cells("linux,code", &[0x100])
+                .cells("linux,code", &[code])
+                // It is released at once.
                 .cells("debounce-interval", &[0]),
         )
 }

@@ -11,7 +11,7 @@ use dtoolkit::model::DeviceTree;
 use bulkhead_model::board::PassthroughDevice;
 
 use crate::io::PlannedDevice;
-use crate::planned::{EmulatedDevice, GuestGic};
+use crate::planned::{EmulatedDevice, GuestGic, PlannedStop};
 
 use build::{Build, EDGE};
 pub use ends::{ChannelEnd, DoorbellEnd, Way};
@@ -40,6 +40,8 @@ pub struct GuestTree<'a> {
     pub emulated: &'a [EmulatedDevice],
     /// INTID by which it is told of crashes of others, if it is.
     pub event: Option<u32>,
+    /// How it is asked to stop, if it is.
+    pub stop: Option<&'a PlannedStop>,
     /// Passed-through devices, each with the INTIDs that the guest sees.
     pub devices: &'a [(PassthroughDevice, Vec<u32>)],
     /// Shared memory: name, IPA and size, and whether it may be cached.
@@ -93,6 +95,9 @@ impl GuestTree<'_> {
                     .texts("compatible", &["bulkhead,vm-events"])
                     .cells("interrupts", &[0, intid - 32, EDGE]),
             );
+        }
+        if let Some(stop) = self.stop {
+            root = root.child(ends::stop(stop));
         }
         let mut phandle = CLOCK + 1;
         for (device, intids) in self.devices {
@@ -347,6 +352,7 @@ mod tests {
                 device(DeviceKind::Watchdog, 0x0908_0000, 0x2000, 35),
             ],
             event: Some(36),
+            stop: None,
             devices: &[],
             shared: &[
                 ("report".to_owned(), (0x7000_0000, 4096), true),

@@ -184,6 +184,7 @@ fn vm_spec(place: Span, size: Placed<u64>, image: Placed<String>) -> VmSpec {
         manages_place: None,
         waits: None,
         locked: None,
+        stop: None,
     }
 }
 

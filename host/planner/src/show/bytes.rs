@@ -361,6 +361,8 @@ fn region(region: &Region) -> Mapped<'static> {
         "stolen time".to_owned()
     } else if region.kind == RegionKind::Gicv as u16 {
         "CPU interface".to_owned()
+    } else if region.kind == RegionKind::StopWord as u16 {
+        "word of a stop".to_owned()
     } else {
         let registers = region.kind == RegionKind::VirtioRegisters as u16;
         let at = if registers { region.ipa } else { region.pa };

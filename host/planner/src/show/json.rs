@@ -12,7 +12,10 @@ use super::declared::{self, Declared};
 use super::document::{Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::virtio::{self, Service};
 use super::{access, el2_bytes, memory_map, profile_name, profile_why};
-use crate::{Planned, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, usage};
+use crate::{
+    Planned, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedStop, PlannedVm, Runs, StopWay,
+    usage,
+};
 
 /// The plan as JSON.
 pub fn json(planned: &Planned) -> Value {
@@ -365,9 +368,32 @@ struct Vm<'a> {
     virtio: Vec<virtio::Device<'a>>,
     autostart: bool,
     locked: bool,
+    stop: Option<Stop>,
     manages: Vec<Manages<'a>>,
     /// Whether the planner has added it.
     added: bool,
+}
+
+/// How a VM is asked to stop.
+#[derive(Serialize)]
+struct Stop {
+    /// By a key, and else by a word.
+    vintid: Option<u32>,
+    word: Option<Hex>,
+    timeout_ms: u32,
+}
+
+impl Stop {
+    fn of(stop: &PlannedStop) -> Self {
+        Self {
+            vintid: match stop.way {
+                StopWay::Key(intid) => Some(intid),
+                StopWay::Page(_) => None,
+            },
+            word: stop.word().map(Hex),
+            timeout_ms: stop.timeout,
+        }
+    }
 }
 
 /// A VM over which another one has rights.
@@ -463,6 +489,7 @@ impl<'a> Vm<'a> {
             virtio: virtio::devices(planned, index),
             autostart: vm.autostart,
             locked: vm.locked,
+            stop: vm.stop.as_ref().map(Stop::of),
             manages: { vm.rights.iter() }
                 .map(|(vm, rights)| Manages { vm, rights })
                 .collect(),

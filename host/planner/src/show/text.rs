@@ -12,7 +12,9 @@ use super::{
     access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset, vcpu_name,
 };
 use super::{declared, virtio};
-use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, percent, usage};
+use crate::{
+    Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, StopWay, percent, usage,
+};
 
 /// The plan as text.
 pub fn text(planned: &Planned) -> String {
@@ -84,7 +86,11 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         for mapped in &vm.regions {
             let region = &mapped.region;
             // Such pages are EL2's, wherever the image lies.
-            let of_pool = [RegionKind::StolenTime, RegionKind::VirtioRegisters];
+            let of_pool = [
+                RegionKind::StolenTime,
+                RegionKind::VirtioRegisters,
+                RegionKind::StopWord,
+            ];
             let pa = if of_pool.map(|kind| kind as u16).contains(&region.kind) {
                 format!("{:<14}", "of EL2's pool")
             } else {
@@ -416,6 +422,14 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
             out,
             "  locked     no manager stops, pauses, restarts or changes it"
         )?;
+    }
+    if let Some(stop) = &vm.stop {
+        let how = match stop.way {
+            StopWay::Key(intid) => format!("the power key, INTID {intid}"),
+            StopWay::Page(_) => format!("the word at IPA {:#x}", stop.word().unwrap_or(0)),
+        };
+        let time = Duration(u64::from(stop.timeout) * 1_000_000);
+        writeln!(out, "  stop       asked by {how}; has {time} for it")?;
     }
     for (name, rights) in &vm.rights {
         writeln!(out, "  manages    {name}: {}", rights.join(", "))?;

@@ -74,7 +74,7 @@ const SCRIPTS: [(&str, &[u8]); 14] = [
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 25] = [
+const NEEDED: [&str; 26] = [
     "sh",
     "mount",
     "devmem",
@@ -100,6 +100,7 @@ const NEEDED: [&str; 25] = [
     "timeout",
     "switch_root",
     "chroot",
+    "acpid",
 ];
 
 /// Makes the initramfs from unpacked packages, unless the cache has it; gives its path.

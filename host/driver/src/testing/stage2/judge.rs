@@ -56,9 +56,14 @@ impl fmt::Display for Run {
 /// MemAttr [5:2], S2AP [7:6], SH [9:8], AF [10], XN [54:53].
 fn usage(region: &Region) -> u64 {
     // Normal, write-back inside and outside, inner shareable, or not cacheable; or Device-nGnRE.
-    let normal = [RegionKind::Ram, RegionKind::Shared, RegionKind::StolenTime]
-        .map(|kind| kind as u16)
-        .contains(&region.kind);
+    let normal = [
+        RegionKind::Ram,
+        RegionKind::Shared,
+        RegionKind::StolenTime,
+        RegionKind::StopWord,
+    ]
+    .map(|kind| kind as u16)
+    .contains(&region.kind);
     let uncached = region.access & ACCESS_UNCACHED != 0;
     let kind = if normal && !uncached {
         0xf << 2 | 3 << 8
@@ -198,10 +203,11 @@ fn page_of_vm(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
     base + plan.header.image.page_pool_offset + before as u64 * PAGE
 }
 
-/// Physical address of a region that is a page of the page pool: in which a VM is told its stolen time, or that has the registers of a
+/// Physical address of a region that is a page of the page pool: in which a VM is told its stolen time or that it is to stop, or that has the registers of a
 /// virtio device.
 fn of_pool(plan: &Plan<'_>, base: u64, region: &Region) -> Option<u64> {
-    if region.kind == RegionKind::StolenTime as u16 {
+    let told = [RegionKind::StolenTime, RegionKind::StopWord].map(|kind| kind as u16);
+    if told.contains(&region.kind) {
         let page = page_of_vm(plan, base, region.vm.into());
         return Some(page + u64::from(STOLEN_TIME_PAGE) * PAGE);
     }

@@ -208,6 +208,7 @@ function vmCard(vm, index) {
         device.vlan && `, VLAN ${device.vlan}`, device.image && `, ${device.changes ? "changes to" : "read-only,"} ${device.image}`], `virtio, ${device.poll_ns ? `polled each ${time(device.poll_ns)}` : `INTID ${device.vintid}`}; served by ${device.kind === "console" ? "EL2" : plan.service?.vm}`)),
       !vm.autostart && fact("start", "when somebody starts it"),
       vm.locked && fact("locked", "no manager stops, pauses, restarts or changes it"),
+      vm.stop && fact("stop", vm.stop.word ? `asked by the word at ${vm.stop.word}` : `asked by the power key, INTID ${vm.stop.vintid}`, `has ${time(vm.stop.timeout_ms * 1e6)} for it`),
       vm.manages.map((other) => fact("manages", `${other.vm}: ${other.rights.join(", ")}`)),
       fact("crash", CRASH[vm.crash.policy](vm.crash)),
       plan.vms.length > 9 && fact("keys", `Ctrl-T ${key(index)}`, "gives it the input; in the monitor without Ctrl-T"),

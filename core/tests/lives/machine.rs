@@ -1,25 +1,23 @@
-//! The lives of a VM, in any order in which its vCPUs' threads and the console can come: nothing is lost, nothing is said twice, and what
-//! was ordered last holds.
+//! A VM, its vCPUs' threads, and those who give orders, a step at a time.
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::console::Order;
 use bulkhead_abi::plan::{Crash, Vm as Row};
 use bulkhead_core::cpu::life::{Follows, Life, Printed, Settled, Work};
 use bulkhead_core::cpu::power::{Phase, Start};
-use proptest::collection::vec;
 use proptest::prelude::*;
 use zerocopy::FromZeros;
 
-const VCPUS: usize = 3;
+pub const VCPUS: usize = 3;
 /// Ticks in a second.
-const SECOND: u64 = 10;
+pub const SECOND: u64 = 10;
 const START: Start = Start {
     entry: 0x4000_0000,
     context: 0,
 };
 
 /// The row of a VM that starts again after a crash twice in a minute, and after a reset three times.
-fn row() -> Row {
+pub fn row() -> Row {
     Row {
         crash: Crash::Restart as u16,
         restarts: 2,
@@ -32,9 +30,15 @@ fn row() -> Row {
 
 /// The next event.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub enum Event {
     /// Somebody types this order.
     Order(Order),
+    /// A manager asks the guest to end.
+    Ask,
+    /// A manager starts the VM.
+    Start,
+    /// The time of a VM that was asked is over.
+    Overdue,
     /// The guest on this vCPU ends the VM.
     End(usize, End),
     /// It crashes.
@@ -51,11 +55,14 @@ enum Event {
     Seconds(u64),
 }
 
-fn events() -> impl Strategy<Value = Event> {
+pub fn events() -> impl Strategy<Value = Event> {
     let vcpu = || 0..VCPUS;
     let ends = [End::Off, End::Reset, End::Reset];
     prop_oneof![
         4 => proptest::sample::select(Order::ALL.to_vec()).prop_map(Event::Order),
+        3 => Just(Event::Ask),
+        2 => Just(Event::Start),
+        1 => Just(Event::Overdue),
         2 => (vcpu(), proptest::sample::select(ends.to_vec())).prop_map(|(vcpu, end)| Event::End(vcpu, end)),
         2 => vcpu().prop_map(Event::Crash),
         3 => (vcpu(), vcpu()).prop_map(|(vcpu, other)| Event::On(vcpu, other)),
@@ -68,7 +75,7 @@ fn events() -> impl Strategy<Value = Event> {
 
 /// Content of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum TextLine {
+pub enum TextLine {
     /// Reason of the VM's end, and its consequence.
     Reason(Option<usize>, Settled),
     /// Statistics of this vCPU.
@@ -90,23 +97,27 @@ struct Thread {
     reported: u32,
 }
 
-struct Machine {
-    life: Life,
-    row: Row,
+pub struct Machine {
+    pub life: Life,
+    pub row: Row,
     threads: [Thread; VCPUS],
-    now: u64,
-    said: Vec<TextLine>,
+    pub now: u64,
+    pub said: Vec<TextLine>,
     /// VMs that run: as `vm::start` and `vm::one_less` count them.
-    running: i32,
+    pub running: i32,
     /// The last order that the VM took and that asks for an end, since it was last started or settled.
-    ordered: Option<Order>,
+    pub ordered: Option<Order>,
+    /// That was to ask its guest, or an order to one that was asked: it ends for a reason of its own.
+    pub asked: bool,
+    /// Whether the last order that was taken wants the VM to be up; `None`: by its guest's and its policy's will since.
+    pub wanted: Option<bool>,
     /// The vCPU that has crashed the VM in this life.
-    crashed: Option<usize>,
-    resets: Vec<u64>,
+    pub crashed: Option<usize>,
+    pub resets: Vec<u64>,
 }
 
 impl Machine {
-    fn new(row: Row) -> Self {
+    pub fn new(row: Row) -> Self {
         let machine = Self {
             life: Life::new(),
             row,
@@ -115,6 +126,8 @@ impl Machine {
             said: Vec::new(),
             running: 1,
             ordered: None,
+            asked: false,
+            wanted: None,
             crashed: None,
             resets: Vec::new(),
         };
@@ -122,7 +135,7 @@ impl Machine {
         machine
     }
 
-    fn order(&mut self, order: Order) {
+    pub fn order(&mut self, order: Order) {
         let before = self.life.power.phase();
         let power = &self.life.power;
         let done = match order {
@@ -139,10 +152,60 @@ impl Machine {
         };
         match done {
             Err(phase) => assert_eq!((phase, phase), (before, self.life.power.phase())),
-            Ok(()) if before == Phase::Down => {}
-            Ok(()) if matches!(order, Order::Stop | Order::Restart) => self.ordered = Some(order),
+            Ok(()) if before == Phase::Down => self.wanted = Some(true),
+            Ok(()) if matches!(order, Order::Stop | Order::Restart) => {
+                self.ordered = Some(order);
+                self.asked = false;
+                self.wanted = Some(order == Order::Restart);
+            }
             Ok(()) => {}
         }
+    }
+
+    /// As `el2/src/stops.rs` does.
+    fn ask(&mut self) {
+        let before = self.life.power.phase();
+        let Ok(found) = self.life.power.ask() else {
+            assert_eq!(self.life.power.phase(), before);
+            let by_order = matches!(before, Phase::Stopping(_)) && self.wanted == Some(false);
+            let deaf = matches!(before, Phase::Down | Phase::Paused | Phase::Ended);
+            assert!(by_order || deaf, "{before:?}");
+            return;
+        };
+        assert_eq!(found, before);
+        self.asked = match before {
+            // It is stopped, as it has done nothing yet, or was ordered to end at once before.
+            Phase::Starting => false,
+            Phase::Stopping(end) => !end.is_order(),
+            _ => true,
+        };
+        self.ordered = Some(Order::Stop);
+        self.wanted = Some(false);
+    }
+
+    /// As `el2/src/orders.rs` does.
+    fn start(&mut self) {
+        let power = &self.life.power;
+        match power.phase() {
+            Phase::Down => {
+                self.running += 1;
+                assert_eq!(self.life.start(), Ok(()));
+            }
+            Phase::Stopping(_) => {
+                if power.stop(End::OrderedRestart).is_err() {
+                    assert_eq!(self.wanted, Some(true));
+                    return;
+                }
+                self.asked = false;
+                self.ordered = Some(Order::Restart);
+            }
+            Phase::Asked(_) => {
+                assert_eq!(power.again(), Ok(()));
+                self.ordered = Some(Order::Restart);
+            }
+            _ => return,
+        }
+        self.wanted = Some(true);
     }
 
     fn leave(&mut self, vcpu: usize) {
@@ -152,7 +215,14 @@ impl Machine {
         }
         let settled = self.life.settle(&self.row, self.now, SECOND);
         let (settled, leads) = settled.expect("it is being stopped");
+        let asked = core::mem::take(&mut self.asked);
         match self.ordered.take() {
+            Some(order) if asked => {
+                // However it has ended: the order holds, and its policy counts nothing.
+                assert!(!settled.end.is_order());
+                let restarts = order == Order::Restart;
+                assert_eq!((settled.is_restart(), settled.count), (restarts, 0));
+            }
             Some(Order::Stop) => assert_eq!(
                 (settled.end, settled.follows),
                 (End::Ordered, Follows::Stays)
@@ -161,10 +231,15 @@ impl Machine {
                 (settled.end, settled.follows),
                 (End::OrderedRestart, Follows::Restarts)
             ),
-            None => assert!(!settled.end.is_order()),
+            None => {
+                assert!(!settled.end.is_order());
+                // By its guest's will, and by its policy.
+                self.wanted = None;
+            }
         }
+        assert!(self.wanted.is_none_or(|up| up == settled.is_restart()));
         assert_eq!(leads, self.crashed.is_none());
-        if settled.end == End::Reset && settled.is_restart() {
+        if settled.follows == Follows::Retries && settled.end == End::Reset {
             self.resets.push(self.now);
         }
         if leads {
@@ -173,7 +248,7 @@ impl Machine {
     }
 
     /// The thread of a vCPU does its next step at EL2; whether there was one.
-    fn step(&mut self, vcpu: usize) -> bool {
+    pub fn step(&mut self, vcpu: usize) -> bool {
         let thread = self.threads[vcpu];
         if thread.runs {
             assert!(!matches!(
@@ -243,10 +318,18 @@ impl Machine {
         true
     }
 
-    fn event(&mut self, event: Event) {
+    pub fn event(&mut self, event: Event) {
         let can_act = |vcpu: usize| self.threads[vcpu].runs && self.life.power.is_running();
         match event {
             Event::Order(order) => self.order(order),
+            Event::Ask => self.ask(),
+            Event::Start => self.start(),
+            Event::Overdue => {
+                let before = self.life.power.phase();
+                let ended = self.life.power.stop(End::Overdue);
+                let asked = matches!(before, Phase::Asked(_));
+                assert_eq!(ended, if asked { Ok(true) } else { Err(before) });
+            }
             Event::End(vcpu, end) if can_act(vcpu) => {
                 assert_eq!(self.life.power.stop(end), Ok(true));
                 self.leave(vcpu);
@@ -276,7 +359,7 @@ impl Machine {
     }
 
     /// All threads do the work that there is.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..1000 {
             let worked = [0, 1, 2].map(|vcpu| self.step(vcpu));
             if worked == [false; VCPUS] {
@@ -287,7 +370,7 @@ impl Machine {
     }
 
     /// Each life begins, ends for one reason, and is reported once: shortly if another follows, else by everybody.
-    fn check_log(&self) {
+    pub fn check_log(&self) {
         let mut lines = self.said.iter().peekable();
         while lines.next_if_eq(&&TextLine::Begins).is_some() {
             let Some(TextLine::Reason(crashed, settled)) = lines.next() else {
@@ -315,181 +398,19 @@ impl Machine {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
-
-    #[test]
-    fn the_last_order_holds_and_each_end_is_said_once(events in vec(events(), 0..160)) {
-        let mut machine = Machine::new(row());
-        for event in events {
-            machine.event(event);
-        }
-        machine.settle();
-        machine.check_log();
-        let phase = machine.life.power.phase();
-        prop_assert!(matches!(phase, Phase::Down | Phase::Running | Phase::Paused), "{phase:?}");
-        for resets in machine.resets.windows(4) {
-            prop_assert!(resets[3] - resets[0] >= 60 * SECOND, "{resets:?}");
-        }
-        // Whatever came before: it is stopped now, and stays so, and then it starts.
-        let stopped = phase == Phase::Down;
-        prop_assert_eq!(machine.life.power.stop(End::Ordered).is_ok(), !stopped);
-        machine.ordered = (!stopped).then_some(Order::Stop);
-        machine.settle();
-        machine.check_log();
-        prop_assert_eq!(machine.life.power.phase(), Phase::Down);
-        prop_assert_eq!(machine.running, 0);
-        machine.order(Order::Restart);
-        machine.settle();
-        prop_assert_eq!(machine.life.power.phase(), Phase::Running);
-    }
-}
-
 /// A machine of which vCPU 0 runs.
-fn up(row: Row) -> Machine {
+pub fn up(row: Row) -> Machine {
     let mut machine = Machine::new(row);
     machine.settle();
     assert_eq!(machine.life.power.phase(), Phase::Running);
     machine
 }
 
-fn reasons(machine: &Machine) -> Vec<(End, Follows, u16)> {
+pub fn reasons(machine: &Machine) -> Vec<(End, Follows, u16)> {
     let said = machine.said.iter();
     said.filter_map(|said| match said {
         TextLine::Reason(_, settled) => Some((settled.end, settled.follows, settled.count)),
         _ => None,
     })
     .collect()
-}
-
-#[test]
-fn a_guest_that_resets_in_a_loop_comes_to_its_limit() {
-    let mut machine = up(row());
-    for _ in 0..4 {
-        machine.event(Event::End(0, End::Reset));
-        machine.settle();
-    }
-    assert_eq!(machine.life.power.phase(), Phase::Down);
-    assert_eq!(
-        reasons(&machine),
-        [
-            (End::Reset, Follows::Retries, 1),
-            (End::Reset, Follows::Retries, 2),
-            (End::Reset, Follows::Retries, 3),
-            (End::Reset, Follows::Exhausted, 0),
-        ]
-    );
-    // An order starts it, and the minute counts on.
-    machine.order(Order::Restart);
-    machine.settle();
-    machine.now = 60 * SECOND - 1;
-    machine.event(Event::End(0, End::Reset));
-    machine.settle();
-    assert_eq!(reasons(&machine)[4], (End::Reset, Follows::Exhausted, 0));
-    machine.order(Order::Restart);
-    machine.settle();
-    machine.now = 60 * SECOND;
-    machine.event(Event::End(0, End::Reset));
-    machine.settle();
-    assert_eq!(reasons(&machine)[5], (End::Reset, Follows::Retries, 1));
-    assert_eq!(machine.life.power.phase(), Phase::Running);
-}
-
-#[test]
-fn resets_without_a_limit_are_not_counted_and_crashes_are_apart() {
-    let mut machine = up(Row {
-        resets: 0,
-        reset_seconds: 0,
-        ..row()
-    });
-    for _ in 0..20 {
-        machine.event(Event::End(0, End::Reset));
-        machine.settle();
-    }
-    let resets = reasons(&machine);
-    assert_eq!(resets, [(End::Reset, Follows::Restarts, 0); 20]);
-    machine.event(Event::Crash(0));
-    machine.settle();
-    machine.event(Event::Bite);
-    machine.settle();
-    machine.event(Event::Crash(0));
-    machine.settle();
-    assert_eq!(
-        reasons(&machine)[20..],
-        [
-            (End::Crash, Follows::Retries, 1),
-            (End::Watchdog, Follows::Retries, 2),
-            (End::Crash, Follows::Exhausted, 0),
-        ]
-    );
-}
-
-#[test]
-fn what_a_policy_does_not_restart_stays_down() {
-    for (crash, follows) in [
-        (Crash::Halt, Follows::Stays),
-        (Crash::Notify, Follows::Tells),
-    ] {
-        let row = Row {
-            crash: crash as u16,
-            restarts: 0,
-            restart_seconds: 0,
-            ..row()
-        };
-        for event in [Event::Crash(0), Event::Bite] {
-            let mut machine = up(row);
-            machine.event(event);
-            machine.settle();
-            assert_eq!(reasons(&machine)[0].1, follows);
-            assert_eq!(machine.life.power.phase(), Phase::Down);
-        }
-        let mut machine = up(row);
-        machine.event(Event::End(0, End::Off));
-        machine.settle();
-        assert_eq!(reasons(&machine), [(End::Off, Follows::Stays, 0)]);
-        assert_eq!(machine.life.last_end(), End::Off);
-    }
-}
-
-/// A stop that comes while a restart is under way: before its vCPUs have left, before its reason is printed, before it is prepared, and
-/// while it is.
-#[test]
-fn a_stop_after_any_restart_holds() {
-    let restarts = [
-        Event::Order(Order::Restart),
-        Event::Crash(0),
-        Event::End(0, End::Reset),
-        Event::Bite,
-    ];
-    for event in restarts {
-        let mut came = Vec::new();
-        for steps in 0.. {
-            let mut machine = up(row());
-            machine.event(Event::On(0, 1));
-            machine.settle();
-            machine.event(event);
-            for _ in 0..steps {
-                let _worked = machine.step(1) || machine.step(0);
-            }
-            let phase = machine.life.power.phase();
-            if phase == Phase::Running {
-                break;
-            }
-            came.push(matches!(phase, Phase::Stopping(_)));
-            machine.order(Order::Stop);
-            machine.settle();
-            machine.check_log();
-            assert_eq!(
-                machine.ordered, None,
-                "{event:?} {steps}: refused or forgotten"
-            );
-            assert_eq!(machine.life.power.phase(), Phase::Down, "{event:?} {steps}");
-            let last = machine.life.settled();
-            assert_eq!((last.end, last.follows), (End::Ordered, Follows::Stays));
-        }
-        assert!(
-            came.contains(&true) && came.contains(&false),
-            "{event:?} {came:?}"
-        );
-    }
 }
