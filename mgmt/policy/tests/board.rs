@@ -22,6 +22,7 @@ fn seen(name: &str, policy: CpuPolicy, pcpu: u16, share: (u64, u64)) -> Seen {
         end: None,
         follows: 0,
         restarts: 0,
+        stop: 0,
     };
     let us = |us: u64| us * 1000;
     let vcpu = Vcpu {
