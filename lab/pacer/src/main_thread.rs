@@ -70,6 +70,19 @@ impl MainThread {
         Ok(Doing::parse(&text[..length]))
     }
 
+    /// Waits while it runs. Returns whether it sleeps then, having done whatever it was woken for; else it waits for
+    /// a lock or for a CPU.
+    pub fn settles(&self) -> bool {
+        for look in 0_u32.. {
+            match self.doing() {
+                Ok(Doing::Sleeps) | Err(_) => return true,
+                Ok(Doing::Elsewhere) => return false,
+                Ok(Doing::Runs) => pause(look),
+            }
+        }
+        false
+    }
+
     /// Waits until it sleeps, and has done whatever it was woken for before.
     pub fn wait(&self) {
         let mut elsewhere: Option<Instant> = None;
@@ -84,11 +97,16 @@ impl MainThread {
                     }
                 }
             }
-            match look {
-                0..20 => thread::yield_now(),
-                _ => thread::sleep(Duration::from_micros(20)),
-            }
+            pause(look);
         }
+    }
+}
+
+/// Between two looks.
+fn pause(look: u32) {
+    match look {
+        0..20 => thread::yield_now(),
+        _ => thread::sleep(Duration::from_micros(20)),
     }
 }
 

@@ -12,9 +12,8 @@ use bulkhead_plugin::{Loaded, Plugin, lock};
 
 use crate::line::MarkFinder;
 use crate::main_thread::MainThread;
+use crate::preloaded;
 
-/// WFI (DDI 0487, C6.2).
-const WFI: u32 = 0xd503_207f;
 /// Bits of an offset into a page.
 const PAGE: u64 = 0xfff;
 
@@ -65,16 +64,14 @@ impl Plugin for Pacer {
     fn registers(_find: impl Fn(&str) -> Register) {}
 
     unsafe fn translated(&self, block: *mut Block) {
+        // Only a thread that runs CPUs translates.
+        preloaded::runs_cpus();
         // SAFETY: the block of this callback.
         let instructions = unsafe { api::instructions(block) };
         for (instruction, address, word) in instructions {
-            if word == WFI {
-                // SAFETY: an instruction of the block of this callback.
-                unsafe { api::call_on(instruction, sleeps, false, 0) };
-            }
             let console = self.console.as_ref();
             if console.is_some_and(|watched| watched.is_driver(address)) && accesses(word) {
-                // SAFETY: as above.
+                // SAFETY: an instruction of the block of this callback.
                 unsafe { api::call_on_memory(instruction, accessed, 0) };
             }
         }
@@ -93,11 +90,9 @@ fn accesses(word: u32) -> bool {
     (word >> 25) & 0b0101 == 0b0100
 }
 
-extern "C" fn sleeps(_vcpu: c_uint, _data: *mut c_void) {
-    let main = LOADED.get().and_then(|(pacer, ())| pacer.main.as_ref());
-    if let Some(main) = main {
-        main.wait();
-    }
+/// QEMU's main thread, once the pacer is loaded.
+pub fn main_thread() -> Option<&'static MainThread> {
+    LOADED.get()?.0.main.as_ref()
 }
 
 extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
@@ -144,6 +139,10 @@ mod tests {
                 .into_iter()
                 .all(accesses)
         ); // STR, LDR, STRH
-        assert!(![WFI, 0x1400_0001, 0x9100_0400].into_iter().any(accesses)); // WFI, B, ADD
+        assert!(
+            ![0xd503_207f, 0x1400_0001, 0x9100_0400]
+                .into_iter()
+                .any(accesses)
+        ); // WFI, B, ADD
     }
 }

@@ -53,7 +53,7 @@ fn show(args: &Args, mut system: System) -> Result<Outcome, Failure> {
     let count = El2Count::prepare(&system)?;
     system.qemu.plugins.push(count.plugin());
     let pace = Pace::new()?;
-    system.qemu.plugins.push(pace.argument.clone());
+    pace.put_on(&mut system.qemu);
     let server = serve(&system)?;
 
     let mut emulator = Emulator::start(system.qemu.command())?;

@@ -26,7 +26,7 @@ pub(super) fn run_to_end(qemu: &Qemu, last: &str) -> Result<String, Failure> {
     // Figures are taken on the instruction clock, and must not show the host's load.
     let pace = Pace::new()?;
     let mut qemu = qemu.clone();
-    qemu.plugins.push(pace.argument.clone());
+    pace.put_on(&mut qemu);
     let mut command = qemu.command();
     command
         .stdin(Stdio::null())

@@ -12,8 +12,8 @@ use super::suite::{Context, Job, Test};
 use super::systems::{of_scenario, scenarios};
 use super::watch::watch_paced;
 
-/// The scenario: CPUs that sleep, and orders at the monitor.
-const SCENARIO: &str = "pause";
+/// The scenarios: CPUs that sleep, and orders at the monitor; CPUs that work side by side and sleep in each millisecond.
+const SCENARIOS: [&str; 2] = ["pause", "polled"];
 /// Numbers of loops beside which it runs.
 const LOADS: [usize; 3] = [0, 6, 6];
 
@@ -28,7 +28,15 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn runs(context: &Context) -> Result<String, String> {
-    let said = LOADS.map(|load| beside(load, || run(context)));
+    let all = SCENARIOS.map(|scenario| alike(context, scenario));
+    let bytes = all.into_iter().sum::<Result<usize, _>>()?;
+    let runs = SCENARIOS.len() * LOADS.len();
+    Ok(format!("{bytes} bytes, {runs} runs"))
+}
+
+/// Runs a scenario beside each load. Returns how many bytes it says.
+fn alike(context: &Context, scenario: &str) -> Result<usize, String> {
+    let said = LOADS.map(|load| beside(load, || run(context, scenario)));
     let mut first = Vec::new();
     for (load, said) in LOADS.into_iter().zip(said) {
         let said = said?;
@@ -44,13 +52,13 @@ fn runs(context: &Context) -> Result<String, String> {
                 String::from_utf8_lossy(line).trim_end().to_owned()
             };
             return Err(format!(
-                "beside {load} loops it says `{}` instead of `{}`",
+                "beside {load} loops `{scenario}` says `{}` instead of `{}`",
                 line(&said),
                 line(&first)
             ));
         }
     }
-    Ok(format!("{} bytes, {} runs", first.len(), LOADS.len()))
+    Ok(first.len())
 }
 
 /// Ends the loops, also if the run panics.
@@ -79,12 +87,12 @@ fn beside<T>(load: usize, run: impl FnOnce() -> T) -> T {
 }
 
 /// Returns what the console says.
-fn run(context: &Context) -> Result<Vec<u8>, String> {
+fn run(context: &Context, name: &str) -> Result<Vec<u8>, String> {
     let scenarios = scenarios(&context.root).map_err(|why| why.to_string())?;
     let scenario = scenarios
-        .get(SCENARIO)
-        .ok_or_else(|| format!("there is no scenario `{SCENARIO}`"))?;
-    let system = context.builds.get(&of_scenario(context, SCENARIO)?)?;
+        .get(name)
+        .ok_or_else(|| format!("there is no scenario `{name}`"))?;
+    let system = context.builds.get(&of_scenario(context, name)?)?;
     let mut qemu = Qemu {
         clock: Clock::Instructions { shift: 3 },
         ..system.qemu.clone()

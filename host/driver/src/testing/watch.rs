@@ -145,8 +145,9 @@ pub fn watch_paced<N: Into<Next>>(
 ) -> Result<Ended, Failure> {
     let bounds = bounds.into();
     let mut qemu = qemu.clone();
-    qemu.plugins
-        .extend(pace.iter().map(|pace| pace.argument.clone()));
+    if let Some(pace) = &pace {
+        pace.put_on(&mut qemu);
+    }
     let mut emulator = Emulator::start(qemu.command())?;
     let deadline = Instant::now() + bounds.host;
     let mut buffer = [0; 16 * 1024];

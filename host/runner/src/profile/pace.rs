@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 
 use bulkhead_abi::plan::{Board, Header, UartKind};
 use bulkhead_plugin::pacer::{Config, Console};
@@ -14,13 +15,15 @@ use bulkhead_model::failure::Failure;
 
 use super::instrument::{build_plugin, configure};
 use super::program::Program;
-use crate::run::System;
+use crate::run::{Qemu, System};
 
 /// The pacer, ready for one run of QEMU.
 #[derive(Debug)]
 pub struct Pace {
     /// Value for QEMU's `-plugin`.
-    pub argument: OsString,
+    argument: OsString,
+    /// The plugin, by a path without what `LD_PRELOAD` takes for the end of one.
+    preloaded: PathBuf,
     listener: Option<UnixListener>,
     stream: Option<UnixStream>,
     _folder: TempDir,
@@ -69,14 +72,23 @@ impl Pace {
             |why: std::io::Error| Failure::environment("cannot prepare a run of QEMU", why, "");
         let folder = tempfile::tempdir().map_err(cannot)?;
         let (console, listener) = console(&folder).map_err(cannot)?.unzip();
+        let preloaded = folder.path().join("pacer.so");
+        std::os::unix::fs::symlink(&plugin, &preloaded).map_err(cannot)?;
         let output = folder.path().join("none");
         let config = Config { console };
         Ok(Self {
+            preloaded,
             argument: configure(&plugin, folder.path(), "pacer", &config, &output)?,
             listener,
             stream: None,
             _folder: folder,
         })
+    }
+
+    /// Puts it on a run of QEMU.
+    pub fn put_on(&self, qemu: &mut Qemu) {
+        qemu.plugins.push(self.argument.clone());
+        qemu.preloaded = Some(self.preloaded.clone());
     }
 
     /// Returns the descriptor that becomes readable when the machine is held, for `poll`.

@@ -108,6 +108,8 @@ pub struct Qemu {
     pub clock: Clock,
     /// Values of `-plugin`: TCG plugins with their arguments.
     pub plugins: Vec<OsString>,
+    /// A library whose functions QEMU calls in place of those of others (`LD_PRELOAD`, ld.so(8)).
+    pub preloaded: Option<PathBuf>,
     /// Socket at which a debugger may connect ([`super::Debugger`]). With one, QEMU stays when the board
     /// is powered off, stopped, until it is released.
     pub debugger: Option<PathBuf>,
@@ -156,6 +158,7 @@ impl Qemu {
             start: Start::Kernel,
             clock: Clock::Host,
             plugins: Vec::new(),
+            preloaded: None,
             debugger: None,
             gdb: None,
         }
@@ -300,6 +303,9 @@ impl Qemu {
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(self.arguments());
+        if let Some(library) = &self.preloaded {
+            command.env("LD_PRELOAD", library);
+        }
         command
     }
 }
