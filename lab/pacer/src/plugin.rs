@@ -46,6 +46,9 @@ impl Plugin for Pacer {
     }
 
     fn new(config: Config) -> Result<Self, String> {
+        if config.is_shaken {
+            preloaded::shake();
+        }
         // A run is worth having all the same.
         let main = MainThread::new().map_err(|why| bulkhead_plugin::refuse::<Self>(&why));
         let watched = |console: Console| {

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The console on which somebody types by what is said there.
     pub console: Option<Console>,
+    /// QEMU's threads sleep at random places, as on a host with much else to do: a test of the pacer itself.
+    pub is_shaken: bool,
 }
 
 /// A console, and the lines at which the machine is held for input there.

@@ -1,9 +1,5 @@
 //! Whether a run depends on what else the host does.
 
-use std::hint;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
 use bulkhead_runner::profile::Pace;
 use bulkhead_runner::run::{Clock, Qemu};
 
@@ -14,8 +10,8 @@ use super::watch::watch_paced;
 
 /// The scenarios: CPUs that sleep, and orders at the monitor; CPUs that work side by side and sleep in each millisecond.
 const SCENARIOS: [&str; 2] = ["pause", "polled"];
-/// Numbers of loops beside which it runs.
-const LOADS: [usize; 3] = [0, 6, 6];
+/// Runs of each: alone, and in a QEMU whose threads sleep at random places.
+const SHAKEN: [bool; 3] = [false, true, true];
 
 /// The test of this file.
 pub fn tests() -> Vec<Test> {
@@ -30,16 +26,15 @@ pub fn tests() -> Vec<Test> {
 fn runs(context: &Context) -> Result<String, String> {
     let all = SCENARIOS.map(|scenario| alike(context, scenario));
     let bytes = all.into_iter().sum::<Result<usize, _>>()?;
-    let runs = SCENARIOS.len() * LOADS.len();
+    let runs = SCENARIOS.len() * SHAKEN.len();
     Ok(format!("{bytes} bytes, {runs} runs"))
 }
 
-/// Runs a scenario beside each load. Returns how many bytes it says.
+/// Runs a scenario so often. Returns how many bytes it says.
 fn alike(context: &Context, scenario: &str) -> Result<usize, String> {
-    let said = LOADS.map(|load| beside(load, || run(context, scenario)));
     let mut first = Vec::new();
-    for (load, said) in LOADS.into_iter().zip(said) {
-        let said = said?;
+    for is_shaken in SHAKEN {
+        let said = run(context, scenario, is_shaken)?;
         if first.is_empty() {
             first = said;
         } else if first != said {
@@ -52,7 +47,7 @@ fn alike(context: &Context, scenario: &str) -> Result<usize, String> {
                 String::from_utf8_lossy(line).trim_end().to_owned()
             };
             return Err(format!(
-                "beside {load} loops `{scenario}` says `{}` instead of `{}`",
+                "shaken, `{scenario}` says `{}` instead of `{}`",
                 line(&said),
                 line(&first)
             ));
@@ -61,33 +56,8 @@ fn alike(context: &Context, scenario: &str) -> Result<usize, String> {
     Ok(first.len())
 }
 
-/// Ends the loops, also if the run panics.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Calls `run` while `load` threads do nothing but work.
-fn beside<T>(load: usize, run: impl FnOnce() -> T) -> T {
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for _ in 0..load {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    hint::spin_loop();
-                }
-            });
-        }
-        let _done = Done(&done);
-        run()
-    })
-}
-
 /// Returns what the console says.
-fn run(context: &Context, name: &str) -> Result<Vec<u8>, String> {
+fn run(context: &Context, name: &str, is_shaken: bool) -> Result<Vec<u8>, String> {
     let scenarios = scenarios(&context.root).map_err(|why| why.to_string())?;
     let scenario = scenarios
         .get(name)
@@ -101,7 +71,11 @@ fn run(context: &Context, name: &str) -> Result<Vec<u8>, String> {
     qemu.machine.push_str(",dtb-randomness=off");
     let typed = scenario.steps.iter().filter(|step| step.keys.is_some());
     let marks = typed.map(|step| step.line.clone()).collect();
-    let pace = Pace::holding(&system, marks).map_err(|why| why.to_string())?;
+    let pace = match is_shaken {
+        false => Pace::holding(&system, marks),
+        true => Pace::shaken(&system, marks),
+    };
+    let pace = pace.map_err(|why| why.to_string())?;
     let mut judge = Judge::new(scenario);
     let mut said = Vec::new();
     let ended = watch_paced(&qemu, Some(pace), scenario.guard(), |bytes, _| {

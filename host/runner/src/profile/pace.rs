@@ -36,7 +36,7 @@ impl Pace {
     ///
     /// The plugin can't be built, or there is no room for its configuration.
     pub fn new() -> Result<Self, Failure> {
-        Self::with(|_| Ok(None))
+        Self::with(false, |_| Ok(None))
     }
 
     /// The machine is held whenever a line of the console has one of `marks`, until [`Self::go_on`].
@@ -45,12 +45,25 @@ impl Pace {
     ///
     /// As for [`Self::new`], or EL2 lacks a symbol.
     pub fn holding(system: &System, marks: Vec<String>) -> Result<Self, Failure> {
+        Self::hold(system, marks, false)
+    }
+
+    /// As [`Self::holding`], in a QEMU whose threads sleep at random places: that must not be seen.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::holding`].
+    pub fn shaken(system: &System, marks: Vec<String>) -> Result<Self, Failure> {
+        Self::hold(system, marks, true)
+    }
+
+    fn hold(system: &System, marks: Vec<String>, is_shaken: bool) -> Result<Self, Failure> {
         let el2 = Program::read(&system.el2)?.el2()?;
         let size = el2.text_end - el2.text_start;
         // The first words are said where the image was loaded.
         let code = [el2.text_start, system.base].map(|start| [start, start + size]);
         let data = data_registers(&system.plan);
-        Self::with(|folder| {
+        Self::with(is_shaken, |folder| {
             let socket = folder.path().join("held");
             let listener = UnixListener::bind(&socket)?;
             listener.set_nonblocking(true)?;
@@ -65,6 +78,7 @@ impl Pace {
     }
 
     fn with(
+        is_shaken: bool,
         console: impl FnOnce(&TempDir) -> std::io::Result<Option<(Console, UnixListener)>>,
     ) -> Result<Self, Failure> {
         let plugin = build_plugin("pacer")?;
@@ -75,7 +89,7 @@ impl Pace {
         let preloaded = folder.path().join("pacer.so");
         std::os::unix::fs::symlink(&plugin, &preloaded).map_err(cannot)?;
         let output = folder.path().join("none");
-        let config = Config { console };
+        let config = Config { console, is_shaken };
         Ok(Self {
             preloaded,
             argument: configure(&plugin, folder.path(), "pacer", &config, &output)?,
