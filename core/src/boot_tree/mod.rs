@@ -269,10 +269,26 @@ fn string(bytes: &[u8]) -> &[u8] {
     bytes.get(..len).unwrap_or(&[])
 }
 
-/// Whether a list of strings, each terminated by 0, contains `wanted`.
+/// Whether a list of strings, each terminated by 0, contains `wanted`, which is not empty.
 #[inline(never)]
-fn has(words: &[u8], wanted: &[u8]) -> bool {
-    words.split(|byte| *byte == 0).any(|one| one == wanted)
+fn has(mut words: &[u8], wanted: &[u8]) -> bool {
+    loop {
+        let rest = words.strip_prefix(wanted);
+        if rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == 0)) {
+            return true;
+        }
+        // From byte to byte: an iterator over the strings would look at each twice.
+        loop {
+            match words.split_first() {
+                Some((0, rest)) => {
+                    words = rest;
+                    break;
+                }
+                Some((_, rest)) => words = rest,
+                None => return false,
+            }
+        }
+    }
 }
 
 /// INTID of the `n`th interrupt of a GIC's child, in three cells: type, number and flags; or in four, the last of which
