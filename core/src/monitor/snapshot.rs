@@ -257,14 +257,7 @@ mod tests {
             }
             // Registers of EL2's own devices, and places at which nobody has anything.
             let board = &plan.board;
-            for pa in [
-                board.gicd,
-                board.gicr,
-                board.uart,
-                board.rtc,
-                0,
-                u64::MAX & !3,
-            ] {
+            for pa in [board.gicd, board.gicr, board.uart, board.rtc, 0, !3] {
                 assert!(!may_read(regions, pa), "VM {vm}: {pa:#x}");
             }
         }
