@@ -1,0 +1,200 @@
+//! Pages about the inside of EL2 name what is there: a word in code is a name of the sources, and no word that pCPUs share is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pulldown_cmark::{Event, Options, Parser};
+
+/// Pages in which each word in code, but for those of other languages, is a name of the sources.
+const PAGES: [&str; 6] = [
+    "docs/internals/classes.md",
+    "docs/internals/errata.md",
+    "docs/internals/interrupts.md",
+    "docs/internals/locking.md",
+    "docs/internals/memory.md",
+    "docs/internals/unsafe.md",
+];
+/// Where these names are.
+const SOURCES: [&str; 13] = [
+    "abi", "boards", "channel", "core", "el2", "fuzz", "guests", "host", "lab", "mgmt", "poll",
+    "service", "tests",
+];
+const LOCKING: &str = "docs/internals/locking.md";
+const UNSAFE: &str = "docs/internals/unsafe.md";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .expect("the repository")
+}
+
+fn document(name: &str) -> String {
+    let text = fs::read_to_string(root().join(name));
+    text.unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Texts of files below these folders with one of the endings, by path from the root.
+fn files(folders: &[&str], endings: &[&str]) -> BTreeMap<String, String> {
+    let root = root();
+    let mut left: Vec<PathBuf> = folders.iter().map(|name| root.join(name)).collect();
+    let mut found = BTreeMap::new();
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let ending = path.extension().unwrap_or_default();
+            if path.is_dir() {
+                left.push(path);
+            } else if endings.iter().any(|wanted| ending == *wanted) {
+                let name = path.strip_prefix(&root).expect("below the root");
+                let text = fs::read_to_string(&path).expect("a text");
+                found.insert(name.display().to_string(), text);
+            }
+        }
+    }
+    found
+}
+
+/// Names in a text: words of letters, digits and underscores that do not begin with a digit.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+}
+
+/// Words in code within sentences.
+fn codes(text: &str) -> Vec<String> {
+    let parser = Parser::new_ext(text, Options::ENABLE_TABLES);
+    parser
+        .filter_map(|event| match event {
+            Event::Code(code) => Some(code.into_string()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The names of the sources, each with the files that have it.
+struct Names(BTreeMap<String, BTreeSet<String>>);
+
+impl Names {
+    fn of(files: &BTreeMap<String, String>) -> Self {
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (path, text) in files {
+            let of_path = path.split(['/', '.']);
+            for name in names(text).chain(of_path.flat_map(names)) {
+                found
+                    .entry(name.to_owned())
+                    .or_default()
+                    .insert(path.clone());
+            }
+        }
+        Self(found)
+    }
+
+    /// What of words in code is no name; of a path `a::b`, whether one file, or one in a folder `a`, has both.
+    fn lacks(&self, code: &str) -> Option<String> {
+        let none = BTreeSet::new();
+        let with = |name: &str| self.0.get(name).unwrap_or(&none);
+        let lacking = names(code).find(|name| with(name).is_empty());
+        if lacking.is_some() {
+            return lacking.map(str::to_owned);
+        }
+        let (above, name) = code.rsplit_once("::")?;
+        let above = names(above).last()?;
+        let name = names(name).next()?;
+        with(above).is_disjoint(with(name)).then(|| code.to_owned())
+    }
+}
+
+#[test]
+fn pages_about_the_inside_name_what_is_there() {
+    let names = Names::of(&files(&SOURCES, &["rs", "s", "toml", "ld"]));
+    let (mut count, mut wrong) = (0, Vec::new());
+    for page in PAGES {
+        for code in codes(&document(page)) {
+            count += 1;
+            let lacking = names.lacks(&code);
+            wrong.extend(lacking.map(|what| format!("{page}: `{code}`: no {what}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 300, "{count}");
+}
+
+#[test]
+fn a_name_that_is_not_there_is_found() {
+    let made_up = BTreeMap::from([
+        (
+            "el2/src/hw/mmu.rs".to_owned(),
+            "pub fn translate() {}".to_owned(),
+        ),
+        (
+            "el2/src/vm.rs".to_owned(),
+            "static RUNNING: u32 = 0;".to_owned(),
+        ),
+    ]);
+    let names = Names::of(&made_up);
+    for (code, lacking) in [
+        ("RUNNING", None),
+        ("mmu::translate", None),
+        ("hw::mmu::translate", None),
+        ("mmu::translates", Some("translates")),
+        ("vm::translate", Some("vm::translate")),
+        ("el2/src/hw/mmu.rs", None),
+        ("u32 = 0", None),
+        ("WALKING", Some("WALKING")),
+    ] {
+        assert_eq!(names.lacks(code).as_deref(), lacking, "{code}");
+    }
+}
+
+/// What pCPUs share outside of tables and pages is a static.
+#[test]
+fn each_static_of_el2_is_on_the_page_of_what_pcpus_share() {
+    let page: BTreeSet<String> = codes(&document(LOCKING)).into_iter().collect();
+    let mut statics = BTreeSet::new();
+    for text in files(&["el2/src"], &["rs"]).values() {
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let at = words.iter().position(|word| *word == "static");
+            let [name, ..] = at.map_or(&[][..], |at| &words[at + 1..]) else {
+                continue;
+            };
+            let rest = if *name == "mut" {
+                words.get(at.unwrap_or(0) + 2)
+            } else {
+                Some(name)
+            };
+            if let Some(name) = rest.and_then(|name| name.strip_suffix(':')) {
+                statics.insert(name.to_owned());
+            }
+        }
+    }
+    assert!(statics.len() > 30, "{statics:?}");
+    let of_linker = |name: &&String| name.starts_with("__") || name.chars().any(char::is_lowercase);
+    let missing: Vec<_> = statics
+        .difference(&page)
+        .filter(|name| !of_linker(name))
+        .collect();
+    assert!(missing.is_empty(), "{LOCKING} does not name {missing:?}");
+}
+
+/// Each invariant has a heading, and is one that code relies on.
+#[test]
+fn the_invariants_are_those_of_the_code() {
+    let text = document(UNSAFE);
+    let headings: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("### ")?.split_once(':'))
+        .map(|(tag, _)| tag)
+        .collect();
+    let sources = files(&["el2/src"], &["rs"]);
+    let used: BTreeSet<&str> = sources
+        .values()
+        .flat_map(|text| text.split("SAFETY: [").skip(1))
+        .filter_map(|rest| rest.split_once(']'))
+        .map(|(tag, _)| tag)
+        .collect();
+    assert_eq!(headings, used);
+    assert!(used.len() > 10, "{used:?}");
+}
