@@ -91,7 +91,7 @@ impl Names {
         Self(found)
     }
 
-    /// What of words in code is no name; of a path `a::b`, whether one file, or one in a folder `a`, has both.
+    /// What of words in code is no name; of a path `a::b`, whether `b` is in a file or folder `a`, or in a file that has the type `a`.
     fn lacks(&self, code: &str) -> Option<String> {
         let none = BTreeSet::new();
         let with = |name: &str| self.0.get(name).unwrap_or(&none);
@@ -102,7 +102,12 @@ impl Names {
         let (above, name) = code.rsplit_once("::")?;
         let above = names(above).last()?;
         let name = names(name).next()?;
-        with(above).is_disjoint(with(name)).then(|| code.to_owned())
+        let is_type = above.starts_with(|c: char| c.is_ascii_uppercase());
+        let is_there = with(name).iter().any(|path| {
+            let mut parts = path.split(['/', '.']);
+            parts.any(|part| part == above) || is_type && with(above).contains(path)
+        });
+        (!is_there).then(|| code.to_owned())
     }
 }
 
@@ -130,7 +135,7 @@ fn a_name_that_is_not_there_is_found() {
         ),
         (
             "el2/src/vm.rs".to_owned(),
-            "static RUNNING: u32 = 0;".to_owned(),
+            "/// Not of mmu.\nstatic RUNNING: u32 = 0;".to_owned(),
         ),
     ]);
     let names = Names::of(&made_up);
@@ -138,8 +143,10 @@ fn a_name_that_is_not_there_is_found() {
         ("RUNNING", None),
         ("mmu::translate", None),
         ("hw::mmu::translate", None),
+        ("mmu::RUNNING", Some("mmu::RUNNING")),
         ("mmu::translates", Some("translates")),
         ("vm::translate", Some("vm::translate")),
+        ("Vm::translate", Some("Vm")),
         ("el2/src/hw/mmu.rs", None),
         ("u32 = 0", None),
         ("WALKING", Some("WALKING")),
