@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pulldown_cmark::{Event, Options, Parser};
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 /// Pages in which each word in code, but for those of other languages, is a name of the sources.
 const PAGES: [&str; 6] = [
@@ -73,6 +73,36 @@ fn codes(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Links whose whole text is a name in code, with the files to which they lead, from the root; others than Rust and assembly do not count.
+fn linked(page: &str, text: &str) -> Vec<(String, PathBuf)> {
+    let folder = root().join(page);
+    let folder = folder.parent().expect("a folder");
+    let (mut found, mut link, mut words) = (Vec::new(), None, Vec::<(bool, String)>::new());
+    for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::Link { dest_url, .. }) => {
+                link = Some(dest_url.into_string());
+                words.clear();
+            }
+            Event::End(TagEnd::Link) => {
+                let target = link.take().map(|url| folder.join(url));
+                let target = target.filter(|file| file.is_file());
+                let is_source = |file: &PathBuf| {
+                    file.extension()
+                        .is_some_and(|ending| ending == "rs" || ending == "s")
+                };
+                if let ([(true, name)], Some(file)) = (&words[..], target.filter(is_source)) {
+                    found.push((name.clone(), file));
+                }
+            }
+            Event::Code(code) => words.push((true, code.into_string())),
+            Event::Text(text) => words.push((false, text.into_string())),
+            _ => {}
+        }
+    }
+    found
+}
+
 /// The names of the sources, each with the files that have it.
 struct Names(BTreeMap<String, BTreeSet<String>>);
 
@@ -124,6 +154,31 @@ fn pages_about_the_inside_name_what_is_there() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 300, "{count}");
+}
+
+/// A link from a name leads to a file that has it.
+#[test]
+fn a_name_with_a_link_is_in_the_file_behind_it() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for (page, text) in files(&["docs"], &["md"]) {
+        for (name, file) in linked(&page, &text) {
+            // Files are followed by the test of links, and words that are names of tests, programs and crates are not code.
+            let is_code =
+                name.contains("::") || name.contains(|c: char| c.is_uppercase() || c == '_');
+            if !is_code || name.contains(['/', '.']) {
+                continue;
+            }
+            count += 1;
+            let sources = fs::read_to_string(&file).expect("a text");
+            let has = |word: &str| names(&sources).any(|name| name == word);
+            let last = name.rsplit("::").next().unwrap_or_default();
+            if !names(last).all(has) {
+                wrong.push(format!("{page}: `{name}` is not in {}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 5, "{count}");
 }
 
 #[test]
