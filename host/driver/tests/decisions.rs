@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bulkhead_abi::control::{Message, Request};
 use bulkhead_abi::plan::{
-    MIN_APART, PCPU_PAGES, TABLES, VCPU_PAGES, VERSION, VIRTIO_PAGES, VM_PAGES,
+    MAX_MANAGERS, MIN_APART, PCPU_PAGES, TABLES, VCPU_PAGES, VERSION, VIRTIO_PAGES, VM_PAGES,
 };
 use bulkhead_core::console::mux::{FLUSH_MS, LINE, LOOK, OUTPUT, SILENT_MS, TURN_BYTES, TURN_MS};
 use bulkhead_core::console::stats::LAST_EXITS;
+use bulkhead_core::control::APART_US;
 use bulkhead_core::sched::balance;
 use bulkhead_core::sched::bound::DRAIN_NS;
 use bulkhead_core::vgic::Distributor;
@@ -94,6 +96,23 @@ fn numbers_in_decisions_are_those_of_the_code() {
             balance::PERIOD_MS
         ),
     );
+    says(
+        "0018",
+        &format!(
+            "for {} ms at most, a server notices nothing",
+            4 * balance::PERIOD_MS
+        ),
+    );
+    let (request, message) = (size_of::<Request>(), size_of::<Message>());
+    says(
+        "0027",
+        &format!(
+            "a write is a request of {request} bytes, and what is read is a message of {message}"
+        ),
+    );
+    assert_eq!((MAX_MANAGERS, APART_US), (4, 1000));
+    says("0027", "at most four managers");
+    says("0027", "a manager asks at most once in a millisecond");
     says(
         "0019",
         &format!("this is the default, {}us to 1s", MIN_APART / 1000),
@@ -202,4 +221,44 @@ fn decisions_are_accepted_and_of_no_version_to_come() {
             assert!(named.is_none_or(|named| named <= version), "{name}: {word}");
         }
     }
+}
+
+/// Ends of channels and words that are polled are used where exclusives do not work (memory that nobody caches) and where the other side only reads:
+/// by loads and stores alone.
+#[test]
+fn ends_of_channels_load_and_store_and_do_nothing_else() {
+    let rust = [
+        "channel/src/queue/mod.rs",
+        "channel/src/lib.rs",
+        "poll/src/word.rs",
+        "poll/src/lib.rs",
+    ];
+    let c = [
+        "channel/include/bulkhead_channel.h",
+        "channel/include/bulkhead_channel_linux.h",
+    ];
+    let mut accesses = 0;
+    for name in rust.into_iter().chain(c) {
+        let text = text(name);
+        for line in text
+            .lines()
+            .map(|line| line.split("//").next().unwrap_or_default())
+        {
+            let at_once = [
+                "fetch_",
+                ".swap(",
+                "compare_exchange",
+                "__sync_",
+                "__atomic_exchange",
+                "__atomic_compare",
+                "__atomic_fetch",
+            ];
+            let other = at_once.iter().find(|word| line.contains(**word));
+            assert!(other.is_none(), "{name}: {line}");
+            let plain = [".load(", ".store(", "__atomic_load_n(", "__atomic_store_n("];
+            accesses += plain.iter().filter(|word| line.contains(**word)).count();
+        }
+    }
+    assert!(accesses > 20, "{accesses}");
+    says("0025", "Only loads and stores of 64 bits, no exclusives");
 }
