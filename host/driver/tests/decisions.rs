@@ -14,6 +14,7 @@ use bulkhead_core::control::APART_US;
 use bulkhead_core::sched::balance;
 use bulkhead_core::sched::bound::DRAIN_NS;
 use bulkhead_core::vgic::Distributor;
+use bulkhead_core::virtio::round::SLICE;
 
 const FIGURES: &str = "(../reference/figures.md)";
 
@@ -103,6 +104,8 @@ fn numbers_in_decisions_are_those_of_the_code() {
             4 * balance::PERIOD_MS
         ),
     );
+    assert_eq!(SLICE.descriptors, 10);
+    says("0024", "**A slice has ten descriptors.**");
     let (request, message) = (size_of::<Request>(), size_of::<Message>());
     says(
         "0027",
