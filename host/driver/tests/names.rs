@@ -283,3 +283,37 @@ fn the_invariants_are_those_of_the_code() {
     assert_eq!(headings, used);
     assert!(used.len() > 10, "{used:?}");
 }
+
+/// Rules of the guests' runtime in a text: I- and a word of capitals.
+fn rules(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let is_rule = |word: &&str| {
+        word.strip_prefix("I-").is_some_and(|rest| {
+            rest.len() > 1
+                && rest
+                    .chars()
+                    .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+        })
+    };
+    words.filter(is_rule).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_rules_of_guests_are_those_that_their_code_names() {
+    let sources = files(&["guests/src"], &["rs"]);
+    let used: BTreeSet<String> = sources
+        .values()
+        .flat_map(|text| text.lines())
+        .filter(|line| !line.starts_with("//!"))
+        .flat_map(rules)
+        .collect();
+    assert!(used.len() > 5, "{used:?}");
+    let top = document("guests/src/lib.rs");
+    let top: Vec<&str> = top.lines().filter(|line| line.starts_with("//!")).collect();
+    assert_eq!(
+        rules(&top.join("\n")),
+        used,
+        "at the top of guests/src/lib.rs"
+    );
+    assert_eq!(rules(&document(UNSAFE)), used, "{UNSAFE}");
+}
