@@ -88,7 +88,7 @@ fn codes(text: &str) -> Vec<String> {
 }
 
 /// Links whose whole text is a name in code, with the files to which they lead, from the root; others than Rust and assembly do not count.
-fn linked(page: &str, text: &str) -> Vec<(String, PathBuf)> {
+fn names_with_links(page: &str, text: &str) -> Vec<(String, PathBuf)> {
     let folder = root().join(page);
     let folder = folder.parent().expect("a folder");
     let (mut found, mut link, mut words) = (Vec::new(), None, Vec::<(bool, String)>::new());
@@ -184,7 +184,7 @@ fn pages_about_the_inside_name_what_is_there() {
 fn a_name_with_a_link_is_in_the_file_behind_it() {
     let (mut count, mut wrong) = (0, Vec::new());
     for (page, text) in files(&["docs"], &["md"]) {
-        for (name, file) in linked(&page, &text) {
+        for (name, file) in names_with_links(&page, &text) {
             // Files are followed by the test of links, and words that are names of tests, programs and crates are not code.
             let is_code =
                 name.contains("::") || name.contains(|c: char| c.is_uppercase() || c == '_');
