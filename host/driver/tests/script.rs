@@ -10,6 +10,9 @@ use std::time::Duration;
 use bulkhead_driver::testing::terminal::Terminal;
 use bulkhead_runner::sys;
 
+/// A guard against hanging; nothing is measured.
+const GUARD: Duration = Duration::from_secs(60);
+
 /// Writes a program that prints its name and its words.
 fn program(path: &Path) {
     fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -222,23 +225,24 @@ impl Machine {
 
     /// What the script says on a terminal, and its status. `answer` is typed at the question; before that nothing may be installed.
     fn asked(&self, words: &[&str], answer: &str) -> (String, Option<i32>) {
-        let mut terminal = Terminal::open().expect("a terminal");
-        let theirs = || Stdio::from(terminal.theirs.try_clone().expect("its other end"));
+        let Terminal {
+            mut keys,
+            screen,
+            theirs,
+        } = Terminal::open().expect("a terminal");
+        let end = || Stdio::from(theirs.try_clone().expect("its other end"));
         let mut command = self.script(words);
-        command.stdin(theirs()).stdout(theirs()).stderr(theirs());
+        command.stdin(end()).stdout(end()).stderr(end());
         let mut child = sys::own_terminal(&mut command).spawn().expect("it starts");
-        drop(command);
+        // The screen ends with the last program that has it.
+        drop((command, theirs));
         let (mut said, mut is_answered, mut too_early) = (String::new(), false, Vec::new());
-        loop {
-            if let Ok(bytes) = terminal.screen.recv_timeout(Duration::from_millis(20)) {
-                said.push_str(&String::from_utf8_lossy(&bytes));
-            } else if !matches!(child.try_wait(), Ok(None)) {
-                break;
-            }
+        while let Ok(bytes) = screen.recv_timeout(GUARD) {
+            said.push_str(&String::from_utf8_lossy(&bytes));
             if said.ends_with("Install? [Y/n] ") && !is_answered {
                 is_answered = true;
                 too_early = self.changes();
-                let _ = terminal.keys.write_all(answer.as_bytes());
+                let _ = keys.write_all(answer.as_bytes());
             }
         }
         let status = child.wait().expect("its end");
