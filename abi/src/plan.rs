@@ -158,7 +158,7 @@ pub struct Header {
     pub tables: [Table; TABLES],
 }
 
-/// Parts of the board that EL2 uses. EL2 compares each with the device tree that it is started with.
+/// Parts of the board that EL2 uses. EL2 compares each with the device tree that it is started with, the kind of the UART with its build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Board {
@@ -290,8 +290,8 @@ pub const VM_DETERMINISTIC: u16 = 1;
 pub const VM_OWN_PTIMER: u16 = 2;
 /// [`Vm::flags`]: the virtual counter stands still while the VM is paused.
 pub const VM_TIME_STOPS: u16 = 4;
-/// [`Vm::flags`]: it does not keep the board on: the board is switched off when all other VMs have stopped. The profile
-/// [`Io`](Profile::Io) only.
+/// [`Vm::flags`]: it does not keep the board on: the board is switched off when all other VMs have stopped. From the
+/// profile [`Io`](Profile::Io) on.
 pub const VM_BACKGROUND: u16 = 8;
 
 /// A virtual machine.

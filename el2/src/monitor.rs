@@ -1,12 +1,11 @@
 //! The answers that the thread of a vCPU gives to the monitor: in an exit of its own, or while the
 //! vCPU is paused or has no guest to run.
 
-use bulkhead_abi::plan::RegionKind;
 use bulkhead_core::cpu::power::{self, Phase};
 use bulkhead_core::devices::ptimer::Register::{Compare, Control};
 use bulkhead_core::monitor::{
     Gate, Interrupts, PENDING, Pending, Published, Registers, Request, Sample, State, Timer,
-    UNREADABLE,
+    UNREADABLE, may_read,
 };
 use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
@@ -141,10 +140,7 @@ fn instruction_before(vcpu: &mut Vcpu, pc: u64) -> u64 {
     let Some(pa) = cpu::translate(pc.wrapping_sub(4), cpu::before().spsr & 15 == 0) else {
         return UNREADABLE;
     };
-    let is_ram = plan().regions_of(vm).iter().any(|region| {
-        region.kind == RegionKind::Ram as u16 && pa.wrapping_sub(region.pa) < region.size
-    });
-    if !is_ram || !pa.is_multiple_of(4) {
+    if !may_read(plan().regions_of(vm), pa) {
         return UNREADABLE;
     }
     u64::from(memory::read_word(&mut vcpu.copy_windows, pa))

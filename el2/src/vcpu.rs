@@ -153,6 +153,9 @@ pub struct Vcpu {
     pub report: Option<Report>,
 }
 
+// The vectors save the guest's registers where SP points.
+const _: () = assert!(core::mem::offset_of!(Vcpu, frame) == 0);
+
 /// The IPA of a device that the VM does not have: as far as possible from every address that a
 /// guest can access, in both directions.
 pub const NOWHERE: u64 = 1 << 63;

@@ -77,8 +77,8 @@ pub fn vm(index: usize) -> &'static Vm {
 /// The pCPU of each vCPU.
 pub static VCPU_LOCATION: VcpuLocation = VcpuLocation::new();
 
-/// The current limits of the vCPUs. The pCPU that serves the console changes them and tells the
-/// pCPUs concerned.
+/// The current limits of the vCPUs. Who has the authority over VMs changes them and tells the pCPUs
+/// concerned.
 pub static LIMITS: Limits = Limits::new();
 
 /// Notifies vCPUs of a VM, so that their pCPUs look at their interrupts.

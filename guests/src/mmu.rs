@@ -215,6 +215,19 @@ pub fn own_tables(cpu: usize, index: usize, block: usize) -> usize {
     index * GIB
 }
 
+/// Maps two pages one behind the other, at the start of a GiB that the program does not use: what is at `first`, which nobody touches there, and
+/// the page of RAM at `second`, to be run. Gives the address of the second.
+pub fn one_behind_the_other(index: usize, first: usize, second: usize) -> usize {
+    /// At level 3: a page.
+    const PAGE: u64 = 2;
+    let [level2, level3] = &OWN[0];
+    level3.0[0].store(first as u64 | DEVICE | PAGE, Relaxed);
+    level3.0[1].store(second as u64 | NORMAL | PAGE, Relaxed);
+    level2.0[0].store(core::ptr::from_ref(level3).addr() as u64 | TABLE, Relaxed);
+    set_gib(index, core::ptr::from_ref(level2).addr() as u64 | TABLE);
+    index * GIB + 4096
+}
+
 /// Lets instructions be fetched from everywhere, so that what is above EL1 has to say no.
 pub fn execute_everywhere() {
     let device_blocks = MMU_LEVEL1.0.iter().chain(MMU_LEVEL2.0.iter());

@@ -2,8 +2,8 @@
 
 use crate::board::Range;
 use crate::memory::Page;
-use crate::mmu;
 use crate::sysreg::{dsb, isb, mask_all};
+use crate::{mmio, mmu};
 use core::arch::{asm, global_asm};
 
 /// An address at which no guest has anything: near the end of the 39-bit space.
@@ -50,6 +50,25 @@ pub fn spin() -> ! {
         // SAFETY: does nothing. A loop without effects may not stay a loop.
         unsafe { asm!("nop", options(nostack)) };
     }
+}
+
+/// Spins, all masks closed, with a loop of one instruction at the start of a page of RAM, behind a page in which the last word is WFI: `first`, memory that
+/// the program may write.
+pub fn spin_behind_wfi(first: usize, page: &Page) -> ! {
+    /// `wfi`; `b .`
+    const CODE: [u32; 2] = [0xd503_207f, 0x1400_0000];
+    /// A GiB in which no guest has anything.
+    const GIB: usize = 500;
+    mmio::write32(first + 4092, CODE[0]);
+    mmio::write32(page.base(), CODE[1]);
+    // SAFETY: cleans a line of that page, and drops cached instructions; those in memory are the same.
+    unsafe {
+        asm!("dc cvau, {}", "dsb ish", "ic ialluis", "dsb ish", "isb", in(reg) page.base(), options(nostack));
+    }
+    let place = mmu::one_behind_the_other(GIB, first, page.base());
+    mask_all();
+    // SAFETY: this CPU leaves the program for good.
+    unsafe { asm!("br {}", in(reg) place, options(noreturn)) }
 }
 
 // Code that needs nothing but itself: it runs where it was copied to, without translation, without a stack.

@@ -17,7 +17,7 @@ mod tests;
 
 pub use events::Events;
 pub use request::{Command, check};
-pub use session::Session;
+pub use session::{APART_US, Session};
 
 use bulkhead_abi::control;
 use bulkhead_abi::plan::Vcpu;

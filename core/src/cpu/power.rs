@@ -3,7 +3,7 @@
 //!
 //! A VM is in a [`Phase`], a vCPU in a [`State`]; `online` counts the vCPUs that are not off. The
 //! pCPU that takes the last vCPU off settles the end of the VM. Everything is atomic, because any
-//! pCPU of the VM, and the pCPU that serves the console, may ask for a change. Each change is one
+//! pCPU of the VM, and whoever has the authority over VMs, may ask for a change. Each change is one
 //! compare-and-exchange from a phase in which it is allowed, so of two that race one succeeds, and
 //! the other finds what it has led to:
 //!

@@ -28,7 +28,7 @@ pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};
 pub use published::{Published, Question, Request};
 pub use snapshot::{
     EL1, EL1_COUNT, Gate, Interrupts, PENDING, Pending, Registers, Sample, Snapshot, State, Timer,
-    UNREADABLE,
+    UNREADABLE, may_read,
 };
 pub use text::Subject;
 

@@ -1,5 +1,6 @@
 //! A snapshot of a vCPU for the monitor.
 
+use bulkhead_abi::plan::{Region, RegionKind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// State of a vCPU, in [`Snapshot::state`].
@@ -66,6 +67,15 @@ pub const EL1_COUNT: usize = 15;
 pub const PENDING: usize = 4;
 /// Value of [`Sample::before`] if the instruction cannot be read.
 pub const UNREADABLE: u64 = u64::MAX;
+
+/// Whether EL2 may read the instruction at this PA for the monitor, to which the VM's tables and stage 2 have led: a word of the VM's own RAM.
+/// `regions`: those of the VM. A register of a device may change when it is read, and what others write too is no business of the monitor's.
+pub fn may_read(regions: &[Region], pa: u64) -> bool {
+    let is_ram = |region: &Region| {
+        region.kind == RegionKind::Ram as u16 && pa.wrapping_sub(region.pa) < region.size
+    };
+    pa.is_multiple_of(4) && regions.iter().any(is_ram)
+}
 
 /// State of a timer of the vCPU.
 #[derive(
@@ -217,6 +227,65 @@ pub struct Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::rows_of;
+    use crate::plan::sample::{Sample as PlanSample, region};
+    use bulkhead_abi::plan::{NONE, PAGE};
+
+    /// Aligned words at both edges of a range, and those next to it.
+    fn edges(pa: u64, size: u64) -> ([u64; 2], [u64; 2]) {
+        let end = pa.wrapping_add(size);
+        ([pa, end.wrapping_sub(4)], [pa.wrapping_sub(4), end])
+    }
+
+    #[test]
+    fn nothing_but_ram_of_the_vm_is_read() {
+        let plan = PlanSample::good();
+        for vm in [0, 1] {
+            let regions = rows_of(&plan.regions, vm);
+            for row in &plan.regions {
+                let own = usize::from(row.vm) == vm && row.kind == RegionKind::Ram as u16;
+                let (inside, outside) = edges(row.pa, row.size);
+                for pa in inside {
+                    assert_eq!(may_read(regions, pa), own, "VM {vm}: {row:?}, {pa:#x}");
+                }
+                if own {
+                    // Words that begin in it and end behind it, too.
+                    for pa in outside.into_iter().chain((1..4).map(|n| inside[1] + n)) {
+                        assert!(!may_read(regions, pa), "VM {vm}: {pa:#x}");
+                    }
+                }
+            }
+            // Registers of EL2's own devices, and places at which nobody has anything.
+            let board = &plan.board;
+            for pa in [board.gicd, board.gicr, board.uart, board.rtc, 0, !3] {
+                assert!(!may_read(regions, pa), "VM {vm}: {pa:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_kind_of_region_but_ram_is_read() {
+        let kinds = [
+            RegionKind::Ram,
+            RegionKind::Device,
+            RegionKind::Shared,
+            RegionKind::Gicv,
+            RegionKind::StolenTime,
+            RegionKind::VirtioRegisters,
+            RegionKind::StopWord,
+        ];
+        for (number, kind) in kinds.into_iter().enumerate() {
+            // Two pages of RAM around it: only the page between them is in question.
+            let ram = |pa| region(0, RegionKind::Ram, 7, NONE, (pa, pa, PAGE));
+            let middle = region(0, kind, 7, NONE, (0x5000, 0x5000, PAGE));
+            let regions = [ram(0x4000), middle, ram(0x6000)];
+            let (inside, outside) = edges(middle.pa, middle.size);
+            let is_ram = kind == RegionKind::Ram;
+            assert!(inside.iter().all(|pa| may_read(&regions, *pa) == is_ram));
+            assert!(outside.iter().all(|pa| may_read(&regions, *pa)));
+            assert_eq!(kind as usize, number, "a kind is missing");
+        }
+    }
 
     #[test]
     fn a_pending_interrupt_keeps_its_parts() {

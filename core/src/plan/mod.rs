@@ -22,7 +22,7 @@ mod pool_tests;
 #[cfg(test)]
 pub(crate) mod rights_tests;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 mod service_tests;
 mod span;

@@ -1,8 +1,8 @@
-//! Scheduling parameters of each vCPU as they hold now: those of the plan until the console
-//! changes them. This is the only way in which weights, caps, budgets, periods and pools change
+//! Scheduling parameters of each vCPU as they hold now: those of the plan until the console or a
+//! manager changes them. This is the only way in which weights, caps, budgets, periods and pools change
 //! while a system runs.
 //!
-//! [`Limits::change`] is for one pCPU at a time, the one that serves the console. An accepted
+//! [`Limits::change`] is for one pCPU at a time, which has the authority over VMs. An accepted
 //! change has passed the rules of the plan; the caller notifies the pCPUs of the VM, which read it
 //! ([`Limits::of`]) and pass it to their schedulers.
 

@@ -14,7 +14,7 @@ use super::{Host, INTIDS, Notify, VCPUS, VTIMER, Version, WORDS, each, mask, pla
 /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`.
 const CTLR_GROUPS: u32 = 0b11;
 
-/// The distributor of a VM: atomic words, 5.3 KiB. All zero is a valid value, that of a VM that has
+/// The distributor of a VM: atomic words, 5.25 KiB. All zero is a valid value, that of a VM that has
 /// not been set up.
 #[derive(Debug)]
 #[repr(C)]

@@ -3,7 +3,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::{Board, gic, guest, power, println, ruin, sysreg, timer};
+use bulkhead_guests::{Board, gic, guest, memory, power, println, ruin, sysreg, timer};
 
 guest!(main = main, irq = on_irq);
 
@@ -62,6 +62,22 @@ fn main(board: &'static Board) {
             while gic::acknowledge().intid() != 8 {}
             gic::set_pending(9);
             sleep()
+        }
+        // Spinning behind a word of another page that looks like WFI: of its RAM, or of memory that it shares.
+        way @ (10 | 11) => {
+            let mut pages = [None, None];
+            memory::free_pages(board, |page| {
+                if let Some(place) = pages.iter_mut().find(|place| place.is_none()) {
+                    *place = Some(page);
+                }
+            });
+            let shared = board.shared.first().map(|shared| shared.range.base);
+            if let [Some(own), Some(code)] = pages
+                && let Some(first) = if way == 10 { Some(own.base()) } else { shared }
+            {
+                ruin::spin_behind_wfi(first, &code);
+            }
+            println!("FAIL: too little memory")
         }
         _ => power::off(),
     }

@@ -11,6 +11,7 @@ use bulkhead_abi::control::{
 use bulkhead_abi::plan::{
     MAX_MANAGERS, MAX_PCPUS, MAX_ROWS, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_VCPUS_PER_VM, MAX_VMS,
 };
+use bulkhead_cli::demo;
 use bulkhead_core::boot_tree;
 use bulkhead_core::console::mux::{SILENT_MS, TURN_MS};
 use bulkhead_core::sched::balance;
@@ -234,6 +235,10 @@ fn numbers_in_sentences_are_those_of_the_code() {
             "reads up to {kept} ranges that the firmware keeps",
             kept = boot_tree::KEPT
         ),
+    );
+    says(
+        "docs/tutorial/demo.md",
+        &format!("{} ns for each instruction", 1 << demo::SHIFT),
     );
     // Numbers that are words.
     assert_eq!(MAX_MANAGERS, 4);

@@ -27,6 +27,8 @@ pub mod mailbox;
 pub mod pending;
 #[path = "../../../core/src/cpu/power.rs"]
 pub mod power;
+#[path = "../../../core/src/sync/report_turn.rs"]
+pub mod report_turn;
 #[path = "../../../core/src/virtio/requests.rs"]
 pub mod requests;
 #[path = "../../../core/src/console/ring.rs"]

@@ -173,7 +173,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// Another pCPU wants this one (`hw/gic/own_v2.rs`, `mailbox.rs`).
+    /// Another pCPU wants this one (`hw/gic/revoke.rs`, `mailbox.rs`).
     fn kick(&self, message: u32) {
         self.mail.fetch_or(message, Ordering::AcqRel);
         if !self.claim.take() {

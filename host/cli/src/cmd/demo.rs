@@ -10,7 +10,7 @@ use bulkhead_runner::profile::Pace;
 use bulkhead_runner::run::{Clock, Emulator, End, Options, System, is_terminal, session};
 
 use super::run::{die, serve};
-use crate::demo::{El2Count, Progress, Screen, Summary};
+use crate::demo::{El2Count, Progress, SHIFT, Screen, Summary};
 
 /// Watch two Linuxes with disks and a network, a 1 kHz control loop in it, and two VMs that share a CPU
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ fn show(args: &Args, mut system: System) -> Result<Outcome, Failure> {
         .max(2);
     let stay = is_terminal() && !args.json && args.minutes.is_none();
     // See the module `demo` for why not the host's clock.
-    system.qemu.clock = Clock::Instructions { shift: 3 };
+    system.qemu.clock = Clock::Instructions { shift: SHIFT };
     let count = El2Count::prepare(&system)?;
     system.qemu.plugins.push(count.plugin());
     let pace = Pace::new()?;

@@ -3,7 +3,8 @@
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 
-use bulkhead_abi::plan::{Profile, UartKind};
+use bulkhead_abi::plan::{PAGE, Profile, UartKind};
+use bulkhead_gates::Finding;
 
 use bulkhead_runner::cross_build::{self, Build};
 
@@ -255,7 +256,7 @@ pub fn tests() -> Vec<Test> {
         tests.push(Test::build(format!("code/{name}"), claim, job));
     }
     let claim = "No panic, indirect call, recursion or allocator is reachable at EL2, and its stack \
-                 is bounded: judged on the linked image.";
+                 is bounded, while it starts as well: judged on the linked image.";
     for (name, build) in BUILDS {
         let job: Job = Box::new(move |_| gates(build));
         // EL2 is one unit of compilation, which keeps one CPU busy.
@@ -352,15 +353,39 @@ fn gates(build: Build) -> Result<String, Vec<String>> {
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;
-    if report.findings.is_empty() {
-        return Ok(report
-            .to_string()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned());
+    let mut wrong: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    wrong.extend(stacks_of_start_up(&bytes)?);
+    if !wrong.is_empty() {
+        return Err(wrong);
     }
-    Err(report.findings.iter().map(ToString::to_string).collect())
+    let said = report.to_string();
+    Ok(said.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Functions that start with an empty stack before any guest runs, and how much of it they may use: on the boot stack of 16 KiB, of which
+/// `forget_stack` needs one below its caller, and on the stack of a pCPU, on which it waits afterwards.
+const START_UP: [(&str, u64); 2] = [("primary", 15 << 10), ("pcpu_main", 2 * PAGE)];
+
+/// What start-up does wrong with its stacks. It may panic: nobody but the plan and the board has a say in it.
+fn stacks_of_start_up(elf: &[u8]) -> Result<Vec<String>, Vec<String>> {
+    let mut wrong = Vec::new();
+    for (entry, stack) in START_UP {
+        let mut limits = bulkhead_gates::Limits {
+            entries: vec![entry.to_owned()],
+            stack,
+            ..bulkhead_gates::Limits::default()
+        };
+        // It leaves one stack for the other.
+        limits.stack_setters.push("enter_private_map".to_owned());
+        let report = bulkhead_gates::judge(elf, &limits)
+            .map_err(|error| vec![format!("{entry} cannot be judged: {error}")])?;
+        let counts = |finding: &&Finding| {
+            !matches!(finding, Finding::Panic { .. } | Finding::Allocator { .. })
+        };
+        let findings = report.findings.iter().filter(counts);
+        wrong.extend(findings.map(|finding| format!("{entry}: {finding}")));
+    }
+    Ok(wrong)
 }
 
 #[cfg(test)]

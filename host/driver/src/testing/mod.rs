@@ -33,7 +33,7 @@ mod steady;
 mod suite;
 mod systems;
 mod tally;
-mod terminal;
+pub mod terminal;
 mod test_programs;
 mod tool;
 mod trial;

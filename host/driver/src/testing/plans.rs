@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bulkhead_abi::plan::{Header, Image};
-use bulkhead_core::plan::Plan;
 use bulkhead_core::plan::corrupt::{CASES, Case, GICV2_CASES, IO_CASES, MANAGED_CASES};
+use bulkhead_core::plan::{Plan, Violation, table_name};
 
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Qemu, System};
@@ -37,7 +37,7 @@ const TESTS: [(&str, bool, &[Case], &str); 4] = [
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
     let claim = "A plan with one wrong field and a right checksum is refused by EL2 with the name of \
-                 the broken invariant, and by the host tool with the same one.";
+                 the broken invariant and its rows, and by the host tool with the same ones.";
     let test = |(path, gicv2, cases, name): (&'static str, bool, &'static [Case], &'static str)| {
         let job: Job = Box::new(move |context| {
             let system = match gicv2 {
@@ -70,8 +70,10 @@ fn alter_all(context: &Context, system: &Path, cases: &[Case]) -> Result<String,
         let applied = case.apply(&mut altered);
         let file = folder.join(format!("{index}.img"));
         let found = if applied {
-            judge_host(case, &altered)
-                .and_then(|()| judge_el2(&system, case, &image, offset, &altered, &file))
+            judge_host(case, &altered).and_then(|place| {
+                let place = place.as_deref();
+                judge_el2(&system, (case, place), &image, offset, &altered, &file)
+            })
         } else {
             Err("the plan has no such row".to_owned())
         };
@@ -112,8 +114,8 @@ fn plan_offset(plan: &[u8]) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// Checks that the host's check names the same invariant. Those about the board need the board.
-fn judge_host(case: &Case, plan: &[u8]) -> Result<(), String> {
+/// Checks that the host's check names the same invariant, and gives the place that it names. Those about the board need the board.
+fn judge_host(case: &Case, plan: &[u8]) -> Result<Option<String>, String> {
     let wanted = case.breaks.name();
     // A vector of bytes need not be aligned as a plan is.
     let words: Vec<u64> = plan
@@ -126,9 +128,9 @@ fn judge_host(case: &Case, plan: &[u8]) -> Result<(), String> {
         .collect();
     let found = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..])).and_then(|plan| plan.check());
     match found {
-        Ok(()) if !case.breaks.is_of_plan() => Ok(()),
+        Ok(()) if !case.breaks.is_of_plan() => Ok(None),
         Ok(()) => Err(format!("the host finds nothing wrong instead of {wanted}")),
-        Err(violation) if violation.invariant == case.breaks => Ok(()),
+        Err(violation) if violation.invariant == case.breaks => Ok(Some(place_of(&violation))),
         Err(violation) => Err(format!(
             "the host names {} instead of {wanted}",
             violation.invariant.name()
@@ -136,9 +138,22 @@ fn judge_host(case: &Case, plan: &[u8]) -> Result<(), String> {
     }
 }
 
+/// The rows of a violation, as EL2 says them.
+fn place_of(violation: &Violation) -> String {
+    let Some(table) = violation.table.map(table_name) else {
+        return "header".to_owned();
+    };
+    let row = violation.row;
+    match violation.other {
+        Some(other) => format!("{table} {row} and {table} {other}"),
+        None => format!("{table} {row}"),
+    }
+}
+
+/// `place`: what the host's check has found, if that is about the plan alone.
 fn judge_el2(
     system: &System,
-    case: &Case,
+    (case, place): (&Case, Option<&str>),
     image: &[u8],
     offset: usize,
     plan: &[u8],
@@ -169,6 +184,10 @@ fn judge_el2(
     match &transcript.refused {
         None => Err(format!("EL2 does not refuse it; expected {wanted}")),
         Some((name, _)) if name != wanted => Err(format!("EL2 names {name} instead of {wanted}")),
+        Some((_, said)) if place.is_some_and(|place| place != said) => Err(format!(
+            "EL2 says {wanted} of {said}, the host of {}",
+            place.unwrap_or_default()
+        )),
         Some(_) if !ended.powered_off => Err("EL2 refuses it and does not power off".to_owned()),
         Some(_) => Ok(()),
     }

@@ -5,8 +5,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bulkhead_core::plan::Invariant;
+use bulkhead_core::plan::corrupt::{Case, Change, Row};
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Qemu, Start};
+
+use bulkhead_abi::plan::MAX_SPIS;
 
 use super::description;
 use super::suite::{Context, Job, Test};
@@ -16,6 +20,10 @@ use super::watch::watch;
 const SYSTEM: &str = "tests/refuse/two-cpus.toml";
 /// System whose VM is got back by events of a firmware, which QEMU itself does not have.
 const SYSTEM_EVENTS: &str = "tests/refuse/no-events.toml";
+/// System whose VM is got back by interrupts of Group 0.
+const SYSTEM_GROUP0: &str = "tests/refuse/group-0.toml";
+/// System on a board with few SPIs, of which a VM has one.
+const SYSTEM_SPIS: &str = "tests/refuse/few-spis.toml";
 /// Address at which a loader other than QEMU's puts the image: above the device tree at the start of the RAM.
 const PLACE: u64 = 0x4020_0000;
 /// Address at which a loader keeps a few instructions of its own, and the address that it gives for a device tree.
@@ -30,6 +38,10 @@ enum Wrong {
     GicV2Image,
     /// A board whose firmware has no events, and a VM whose CPU is to be got back by them.
     NoEvents,
+    /// A board with firmware at EL3, whose Group 0 is, and a plan for one without.
+    Group0,
+    /// A plan that names the last SPI that any board may have, and a distributor that ends before it.
+    Spis,
     /// QEMU's machine, started by a loader that knows no device tree.
     Loaded(&'static str, u64),
     /// Bytes for a device tree, or an address that is none.
@@ -45,7 +57,7 @@ enum Wrong {
 }
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
-const CASES: [(&str, Wrong, &str, bool); 15] = [
+const CASES: [(&str, Wrong, &str, bool); 17] = [
     (
         "entered-at-el1",
         Wrong::Machine("virt,gic-version=3"),
@@ -104,6 +116,13 @@ const CASES: [(&str, Wrong, &str, bool); 15] = [
     ),
     ("other-gic-older", Wrong::GicV2Image, "gic-version", true),
     ("no-events", Wrong::NoEvents, "board-sdei", true),
+    (
+        "firmware-has-group-0",
+        Wrong::Group0,
+        "board-security",
+        true,
+    ),
+    ("too-few-spis", Wrong::Spis, "board-spis", true),
     ("too-few-cpus", Wrong::Cpus(1), "board-cpu", true),
     (
         "no-cycle-counter",
@@ -172,6 +191,8 @@ fn refused(
     let description = match wrong {
         Wrong::GicV2Image => description::on_gicv2(context, SYSTEM).map_err(|e| why(&e))?,
         Wrong::NoEvents => context.root.join(SYSTEM_EVENTS),
+        Wrong::Group0 => context.root.join(SYSTEM_GROUP0),
+        Wrong::Spis => context.root.join(SYSTEM_SPIS),
         _ => context.root.join(SYSTEM),
     };
     let system = context.builds.get(&description).map_err(|e| why(&e))?;
@@ -181,6 +202,16 @@ fn refused(
     match wrong {
         Wrong::Machine(machine) => machine.clone_into(&mut qemu.machine),
         Wrong::NoEvents => {}
+        Wrong::Group0 => qemu.machine.push_str(",secure=on"),
+        Wrong::Spis => {
+            let mut plan = system.plan.clone();
+            if !BEYOND.apply(&mut plan) {
+                return Err(vec!["the plan has no interrupt of the board".to_owned()]);
+            }
+            let image = with_plan(&qemu, &system.plan, &plan)?;
+            qemu.image = folder.join("beyond.img");
+            fs::write(&qemu.image, image).map_err(|e| why(&e))?;
+        }
         Wrong::GicV2Image => VIRT.clone_into(&mut qemu.machine),
         Wrong::Cpus(cpus) => qemu.cpus = cpus,
         Wrong::Cpu(cpu) => cpu.clone_into(&mut qemu.cpu),
@@ -262,6 +293,26 @@ fn shim(x0: u64) -> Vec<u8> {
         .chain(x0.to_le_bytes())
         .chain(PLACE.to_le_bytes())
         .collect()
+}
+
+/// The interrupt of a VM is the last that a plan may name. The plan is sound; `breaks` is not looked at.
+const BEYOND: Case = Case {
+    changes: &[(
+        "Irq.pintid",
+        Row::Number(0),
+        Change::Set(31 + MAX_SPIS as u64),
+    )],
+    breaks: Invariant::BoardGicd,
+};
+
+/// The bytes of the image with another plan in the place of its own.
+fn with_plan(qemu: &Qemu, plan: &[u8], other: &[u8]) -> Result<Vec<u8>, Vec<String>> {
+    let mut image = fs::read(&qemu.image).map_err(|e| vec![e.to_string()])?;
+    let mut windows = image.windows(plan.len());
+    let start = windows.position(|bytes| bytes == plan);
+    let start = start.ok_or_else(|| vec!["the image does not carry the plan".to_owned()])?;
+    image[start..start + plan.len()].copy_from_slice(other);
+    Ok(image)
 }
 
 /// Flips one bit at each of many places of the plan's tables, without a new checksum.

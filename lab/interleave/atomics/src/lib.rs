@@ -152,5 +152,6 @@ pub mod sync {
         number!(AtomicU16, u16);
         number!(AtomicU32, u32);
         number!(AtomicU64, u64);
+        number!(AtomicUsize, usize);
     }
 }
