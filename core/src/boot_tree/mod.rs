@@ -188,8 +188,7 @@ pub struct BootTree<'a> {
 
 #[inline(never)]
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let four = bytes.get(at..)?.first_chunk()?;
-    Some(u32::from_be_bytes(*four))
+    Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// The structure block. It is read by words, as they are aligned in a tree, and one load of a word
@@ -278,16 +277,13 @@ fn has(mut words: &[u8], wanted: &[u8]) -> bool {
             return true;
         }
         // From byte to byte: an iterator over the strings would look at each twice.
-        loop {
-            match words.split_first() {
-                Some((0, rest)) => {
-                    words = rest;
-                    break;
-                }
-                Some((_, rest)) => words = rest,
-                None => return false,
-            }
+        while words.first().is_some_and(|byte| *byte != 0) {
+            words = words.get(1..).unwrap_or(&[]);
         }
+        let Some((_, rest)) = words.split_first() else {
+            return false;
+        };
+        words = rest;
     }
 }
 
