@@ -108,7 +108,8 @@ pub enum Kind {
     /// of its lives so far; 5: [`Class`](crate::plan::Class), and from bit 16 on its number of vCPUs, and from bit 32 on its
     /// flags ([`VM_LOCKED`](crate::plan::VM_LOCKED) and others); 6: [`End`](crate::call::End) of the last life that has ended, or 0; 7: what followed
     /// ([`Follows`]); 8: restarts so far in the period of its policy; 9: how it is asked to stop (0 not at all, 1 by the power key, 2 by
-    /// a word that it reads), and from bit 32 on the milliseconds that it has for it.
+    /// a word that it reads), and from bit 32 on the milliseconds that it has for it; 10: number of the last life that crashed, or 0; 11, 12, 13: ESR_EL2,
+    /// FAR_EL2 and PC of that crash, of which [`Kind::Report`] tells more.
     Vm = 2,
     /// State of a vCPU, by [`right::LIST`]. Answer: 0: index of its pCPU; 1: 0 off, 1 being switched on, 2 to start, 3 on; 2:
     /// [`CpuPolicy`](crate::plan::CpuPolicy); 3: weight; 4: budget, or quota of a cap; 5: period; 6: pCPUs of its pool, a bit for each.
@@ -150,11 +151,15 @@ pub enum Kind {
     /// asked; its end is an event. If it has not ended in its time, it is stopped ([`End::Overdue`](crate::call::End::Overdue)). Asked once more, it
     /// is told once more, and has no more time. Answer: 0: nanoseconds that are left to it; 0 if it ends already.
     Shutdown = 17,
+    /// The last crash of a VM, by [`right::LIST`]: its [words](crash) from value 0 on, which is less than [`crash::WORDS`]; else [`Status::Value`].
+    /// If it has not crashed: [`Status::Nothing`]. It is kept until the VM crashes again, whatever becomes of it meanwhile; who reads it in
+    /// several messages sees by word 0 that it is still the same. Answer: the words, 0 behind the last.
+    Report = 18,
 }
 
 impl Kind {
     /// All of them, by number from 1.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Hello,
         Self::Vm,
         Self::Vcpu,
@@ -172,6 +177,7 @@ impl Kind {
         Self::Budget,
         Self::Pool,
         Self::Shutdown,
+        Self::Report,
     ];
 
     /// The kind with this number.
@@ -184,7 +190,7 @@ impl Kind {
     pub const fn needs(self) -> u32 {
         match self {
             Self::Hello => 0,
-            Self::Vm | Self::Vcpu => right::LIST,
+            Self::Vm | Self::Vcpu | Self::Report => right::LIST,
             Self::Start => right::START,
             Self::Stop | Self::Shutdown => right::STOP,
             Self::Restart => right::RESTART,
@@ -207,7 +213,7 @@ impl Kind {
     /// How many of the values of the request may be other than 0.
     pub const fn values(self) -> usize {
         match self {
-            Self::Waits | Self::Weight | Self::Pool => 1,
+            Self::Waits | Self::Weight | Self::Pool | Self::Report => 1,
             Self::Exits | Self::Cap | Self::Budget => 2,
             _ => 0,
         }
@@ -219,6 +225,29 @@ impl Kind {
 pub const EVENT_STATE: u16 = 0x101;
 /// Event: weights, caps, budgets or pools of a VM have changed. No values.
 pub const EVENT_LIMITS: u16 = 0x102;
+
+/// The report of a crash: words of 64 bits. 0: number of the life; 1: vCPU; 2: ESR_EL2; 3: FAR_EL2; 4: PC; 5: what the guest could not take; 6: the
+/// counter then; 7: exits of the vCPU so far, of which the last [`EXITS`](crash::EXITS) follow: number `n`, from 0, at place `n` modulo that,
+/// with its PC, its syndrome (ESR_EL2, or the INTID of an interrupt), the cycle counter at its end, and its [class](crate::exit::ExitClass).
+pub mod crash {
+    /// Exits in it.
+    pub const EXITS: usize = 16;
+    /// Words of an exit.
+    pub const EXIT: usize = 4;
+    /// Words before the exits.
+    pub const HEAD: usize = 8;
+    /// All words.
+    pub const WORDS: usize = HEAD + EXITS * EXIT;
+
+    /// What the guest was to be told and could not be: nothing, it was an SError.
+    pub const SERROR: u64 = 0;
+    /// An undefined instruction.
+    pub const UNDEFINED: u64 = 1;
+    /// A data abort.
+    pub const DATA: u64 = 2;
+    /// An abort of a fetch: its exception vector is nowhere.
+    pub const VECTOR: u64 = 3;
+}
 
 /// How a request went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +279,7 @@ pub enum Status {
     WouldExit = 11,
     /// The pCPU of the vCPU did not answer within 100 ms.
     Silent = 12,
-    /// Of a vCPU that has its pCPU to itself, or is not there, there is nothing to tell.
+    /// Of a vCPU that has its pCPU to itself, or is not there, or of a VM that has not crashed, there is nothing to tell.
     Nothing = 13,
     /// The description does not say how the VM is asked to stop.
     Unasked = 14,
@@ -297,7 +326,7 @@ impl Status {
             Self::Refused => "the change breaks a rule of the plan",
             Self::WouldExit => "the VM is promised not to be interrupted",
             Self::Silent => "its pCPU does not answer",
-            Self::Nothing => "there is nothing to tell about this vCPU",
+            Self::Nothing => "there is nothing to tell",
             Self::Unasked => "its description does not say how it is asked to stop",
         }
     }
@@ -436,7 +465,7 @@ mod tests {
             assert_eq!((kind as u16, Kind::of(number)), (number, Some(kind)));
             assert!(kind.values() <= 4);
         }
-        assert_eq!((Kind::of(0), Kind::of(18)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(19)), (None, None));
         for (number, status) in (0..).zip(Status::ALL) {
             assert_eq!((status as u16, Status::of(number)), (number, Some(status)));
         }

@@ -4,7 +4,7 @@
 use bulkhead_abi::console::Order as Ordered;
 use bulkhead_abi::plan::{MAX_MANAGERS, VIRTIO_NO_CONSOLE, Vcpu as VcpuRow};
 use bulkhead_core::console::cpu_time::nanoseconds;
-use bulkhead_core::control::{Board, Denied, Order, Session, VmState};
+use bulkhead_core::control::{Board, Denied, LastCrash, Order, Session, VmState};
 use bulkhead_core::cpu::power;
 use bulkhead_core::monitor::{Published, Request};
 use bulkhead_core::plan::Plan;
@@ -151,6 +151,10 @@ impl Board for OfManager {
     fn service(&self, index: usize) -> [u64; 3] {
         let time = virtio::service_time(index);
         [time.slices, time.ns, time.longest]
+    }
+
+    fn last_crash(&self, index: usize) -> &LastCrash {
+        managers::last_crash(index)
     }
 
     fn published(&self) -> &Published {

@@ -1,6 +1,6 @@
 //! A request against the plan: each field is checked before anything is done.
 
-use bulkhead_abi::control::{Kind, Request, Status, VERSION};
+use bulkhead_abi::control::{Kind, Request, Status, VERSION, crash};
 
 use super::Order;
 use crate::plan::{Plan, rows_of};
@@ -49,6 +49,8 @@ pub enum Command {
     GoOn(About, Of),
     /// What the devices of a VM have had of the service thread.
     Service(usize),
+    /// The last crash of a VM, from this word on.
+    Report(usize, usize),
 }
 
 /// Why not: the status, and its values.
@@ -138,6 +140,8 @@ fn command(kind: Kind, of: Of, values: &[u64; 4]) -> Result<Command, Error> {
             _ => return Err(no(Status::Value)),
         },
         Kind::Service => Command::Service(vm),
+        Kind::Report if first >= crash::WORDS as u64 => return Err(no(Status::Value)),
+        Kind::Report => Command::Report(first as usize, vm),
         Kind::Weight => {
             let weight = u16::try_from(first).map_err(|_| no(Status::Value))?;
             Command::Change(Change::Weight(weight), vm)

@@ -2,14 +2,14 @@
 //! fixed size, and a manager that floods waits for itself.
 
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Message, Refusal as Told, Request, Status, VERSION,
+    EVENT_LIMITS, EVENT_STATE, Message, Refusal as Told, Request, Status, VALUES, VERSION,
 };
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::Class;
 
 use super::events::{Changed, Events};
 use super::request::{About, Command, Of, check};
-use super::{Board, Denied, VmState, phase};
+use super::{Board, Denied, VmState, crash, phase};
 use crate::console::cpu_time::nanoseconds;
 use crate::console::stats::ClassStats;
 use crate::cpu::power;
@@ -99,7 +99,7 @@ const fn answer(request: &Request, status: Status) -> Message {
         vcpu: request.vcpu,
         status: status as u16,
         reserved: 0,
-        values: [0; bulkhead_abi::control::VALUES],
+        values: [0; VALUES],
     }
 }
 
@@ -192,6 +192,16 @@ impl<B: Board> InSession<'_, B> {
             Command::Vm(vm) => self.vm(&mut message, vm),
             Command::Vcpu(of) => return self.vcpu(request, message, of),
             Command::Service(vm) => fill(&mut message, &self.board.service(vm)),
+            Command::Report(part, vm) => {
+                match self.board.last_crash(vm).tell(part, &mut message.values) {
+                    crash::Told::All => {}
+                    crash::Told::Nothing => message.status = Status::Nothing as u16,
+                    crash::Told::NotYet => {
+                        self.later(request, command, AGAIN_US);
+                        return None;
+                    }
+                }
+            }
             Command::Order(order, vm) => {
                 let done = self.board.order(order, vm);
                 return self.done(request, command, message, done);
@@ -278,6 +288,13 @@ impl<B: Board> InSession<'_, B> {
             lives,
             settled,
         } = self.board.vm(vm);
+        // Of one that is being written there is another event, when it is there.
+        let mut crash = [0; VALUES];
+        let told = self.board.last_crash(vm).tell(0, &mut crash);
+        let [life, _, syndrome, address, pc, ..] = match told {
+            crash::Told::All => crash,
+            _ => [0; VALUES],
+        };
         let [head, tail] = zerocopy::transmute!(row.name);
         let vcpus = plan.vcpus_of(vm).len() as u64;
         let kind = u64::from(row.class) | vcpus << 16 | u64::from(row.flags) << 32;
@@ -295,6 +312,10 @@ impl<B: Board> InSession<'_, B> {
                 let way = if stop.word == 0 { 1 } else { 2 };
                 way | u64::from(stop.timeout) << 32
             }),
+            life,
+            syndrome,
+            address,
+            pc,
         ];
         fill(message, &values);
     }

@@ -10,7 +10,7 @@ use bulkhead_abi::plan::{Class, RegionKind, Vcpu};
 
 use super::events::Changed;
 use super::session::APART_US;
-use super::{Board, Denied, Events, Order, Session, VmState};
+use super::{Board, Denied, Events, LastCrash, Order, Session, VmState};
 use crate::console::stats::ExitStats;
 use crate::cpu::power::{self, Phase};
 use crate::monitor::{self, Published};
@@ -22,7 +22,7 @@ use crate::virtio::ports::Manager;
 /// Ticks of the counter in a microsecond.
 const US: u64 = 50;
 
-struct Fake {
+pub(super) struct Fake {
     plan: Plan<'static>,
     now: u64,
     phase: Phase,
@@ -36,11 +36,12 @@ struct Fake {
     denies: Option<Denied>,
     published: Published,
     asked: core::cell::RefCell<Vec<(usize, monitor::Request, u64)>>,
+    pub(super) crash: LastCrash,
 }
 
 impl Fake {
     /// The board of a plan in which the first VM has these rights over the second, which is of a class.
-    fn new(rights: u32, class: Class) -> Self {
+    pub(super) fn new(rights: u32, class: Class) -> Self {
         let mut sample = managed();
         sample.rights[1].rights = right::LIST | rights;
         sample.vms[1].class = class as u16;
@@ -66,10 +67,11 @@ impl Fake {
             denies: None,
             published: Published::new(),
             asked: Vec::new().into(),
+            crash: LastCrash::new(),
         }
     }
 
-    fn all() -> Self {
+    pub(super) fn all() -> Self {
         let every = right::ALL.iter().fold(0, |all, (bit, _)| all | bit);
         Self::new(every, Class::General)
     }
@@ -123,6 +125,9 @@ impl Board for Fake {
     fn service(&self, vm: usize) -> [u64; 3] {
         [vm as u64, 5, 6]
     }
+    fn last_crash(&self, _: usize) -> &LastCrash {
+        &self.crash
+    }
     fn published(&self) -> &Published {
         &self.published
     }
@@ -133,7 +138,7 @@ impl Board for Fake {
 }
 
 /// A request about the second VM.
-fn request(kind: Kind, values: [u64; 4]) -> Request {
+pub(super) fn request(kind: Kind, values: [u64; 4]) -> Request {
     Request {
         version: VERSION,
         kind: kind as u16,
@@ -145,14 +150,14 @@ fn request(kind: Kind, values: [u64; 4]) -> Request {
     }
 }
 
-struct World {
-    board: Fake,
+pub(super) struct World {
+    pub(super) board: Fake,
     session: Session,
-    events: Events,
+    pub(super) events: Events,
 }
 
 impl World {
-    fn new(board: Fake) -> Self {
+    pub(super) fn new(board: Fake) -> Self {
         Self {
             board,
             session: Session::new(0),
@@ -160,7 +165,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, request: &Request, bytes: u32) -> Option<Message> {
+    pub(super) fn ask(&mut self, request: &Request, bytes: u32) -> Option<Message> {
         let mut with = self.session.with(&mut self.board, &self.events);
         with.request(request, bytes)
     }
@@ -170,12 +175,12 @@ impl World {
         self.ask(request, 48).and_then(|it| Status::of(it.status))
     }
 
-    fn answer(&mut self) -> Option<Message> {
+    pub(super) fn answer(&mut self) -> Option<Message> {
         let mut with = self.session.with(&mut self.board, &self.events);
         with.answer()
     }
 
-    fn event(&mut self) -> Option<Message> {
+    pub(super) fn event(&mut self) -> Option<Message> {
         let mut with = self.session.with(&mut self.board, &self.events);
         with.event()
     }
@@ -190,7 +195,7 @@ fn each_request_needs_its_right_and_no_other() {
                 [100_000, 100_000, 0, 0].map(|value| value * u64::from(kind.values() != 0));
             let mut asked = request(kind, values);
             asked.values[kind.values()..].fill(0);
-            if kind == Kind::Exits || kind == Kind::Waits {
+            if [Kind::Exits, Kind::Waits, Kind::Report].contains(&kind) {
                 asked.values = [0; 4];
             }
             let status = world.status(&asked);
@@ -215,7 +220,7 @@ fn what_is_wrong_in_any_field_has_no_effect() {
         (|it| it.version = 0, Status::Version),
         (|it| it.version = VERSION + 1, Status::Version),
         (|it| it.kind = 0, Status::Kind),
-        (|it| it.kind = 18, Status::Kind),
+        (|it| it.kind = Kind::ALL.len() as u16 + 1, Status::Kind),
         (|it| it.kind = 0x101, Status::Kind),
         (|it| it.number = 0, Status::Reserved),
         (|it| it.reserved = 1, Status::Reserved),

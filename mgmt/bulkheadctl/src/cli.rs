@@ -112,6 +112,13 @@ pub enum Verb {
   bulkheadctl events
   bulkheadctl events --follow --json")]
     Events(EventArgs),
+    /// Show what EL2 says of the last crash of a VM
+    ///
+    /// EL2 keeps it until the VM crashes again, also while the VM runs anew. A Linux that panics does not crash so: it resets, or stands still.
+    #[command(after_help = "Examples:
+  bulkheadctl report linux
+  bulkheadctl report linux --json | jq '.report.last[0]'")]
+    Report(VmArgs),
     /// Show all the time what each vCPU does
     #[command(after_help = "Examples:
   bulkheadctl top

@@ -7,6 +7,7 @@ mod events;
 mod limits;
 mod output;
 mod policy;
+mod report;
 mod sample;
 mod shell;
 mod stats;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> u8 {
         Verb::Budgets(args) => limits::budgets(&access, &printer, args),
         Verb::Pools(args) => limits::pools(&access, &printer, args),
         Verb::Events(args) => events::run(&access, &printer, args),
+        Verb::Report(args) => report::run(&access, &printer, args),
         Verb::Top(args) => top::run(&access, &printer, args),
         Verb::Policy(args) => policy::run(&access, &printer, args),
         Verb::Doctor => doctor::run(&access, &printer),

@@ -326,6 +326,48 @@ fn events_are_followed_from_how_vms_stand() {
 }
 
 #[test]
+fn the_report_of_a_crash_is_shown_whole() {
+    let board = Board::start(Fake::default());
+    assert_eq!(board.text("report linux"), "linux: it has not crashed\n");
+    assert_eq!(board.json("list")["vms"][1]["crash"], Value::Null);
+    board.fake.lock().expect("a board").crash(1, 2);
+    let text = board.text("report linux");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "linux: crash of life 2, vCPU 1: access to an address that the VM does not have",
+            "pc=0x40000040 class=0x24 syndrome=0x92000046 address=0xdead0000"
+        ]
+        .map(|line| line.replace(
+            "access to an address that the VM does not have",
+            "access to a device by an instruction without syndrome"
+        )),
+        "{text}"
+    );
+    assert!(lines[2].starts_with("1.000 s"), "{text}");
+    assert_eq!(lines.len(), 3 + 16);
+    assert!(
+        lines[3].starts_with("hvc ") && lines[3].contains("pc=0x100f"),
+        "{text}"
+    );
+    let report = &board.json("report linux")["report"];
+    assert_eq!(
+        (&report["life"], &report["at_s"]),
+        (&Value::from(2), &Value::from(1.0))
+    );
+    assert_eq!(report["last"][15]["pc"], 0x1000);
+    assert_eq!(board.json("list")["vms"][1]["crash"]["pc"], 0x4000_0040);
+    let events = board.text("events");
+    assert!(
+        events.contains("crash of life 2: access to a device"),
+        "{events}"
+    );
+    board.fake.lock().expect("a board").vms[1].rights = 0;
+    assert_eq!(board.ctl("report linux").status.code(), Some(2));
+}
+
+#[test]
 fn doctor_asks_each_pcpu_and_says_what_is_wrong() {
     let board = Board::start(Fake::default());
     let found = board.json("doctor");

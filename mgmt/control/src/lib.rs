@@ -4,6 +4,7 @@
 
 pub mod board;
 pub mod connection;
+pub mod crash;
 pub mod failure;
 pub mod manager;
 pub mod order;

@@ -15,6 +15,7 @@ const fn verb(kind: Kind) -> &'static str {
         Kind::Pause => "pause",
         Kind::Resume => "resume",
         Kind::Time | Kind::Waits | Kind::Exits | Kind::Service => "get statistics",
+        Kind::Report => "get the report of the last crash",
         Kind::Weight => "set the weight",
         Kind::Cap => "set the cap",
         Kind::Budget => "set the budget",

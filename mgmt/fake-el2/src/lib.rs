@@ -2,6 +2,8 @@
 //! ([`bulkhead_abi::control`]), and can be told to behave badly.
 #![forbid(unsafe_code)]
 
+mod demand;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +11,13 @@ use std::thread::{self, JoinHandle};
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, VERSION, right,
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, VALUES, VERSION,
+    crash, right,
 };
 use bulkhead_abi::plan::{Class, CpuPolicy};
 use zerocopy::{FromBytes, IntoBytes};
+
+pub use demand::Demand;
 
 /// A VM.
 #[derive(Clone, Debug)]
@@ -51,34 +56,8 @@ pub struct FakeVm {
     pub obeys: bool,
     /// What it wants, in place of always the same.
     pub demand: Option<Demand>,
-}
-
-/// What a VM wants of its CPU, and what it has had so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Demand {
-    /// Thousandths of the time that it would run.
-    pub wants: u64,
-    /// Weight of those beside it, who always want more.
-    pub rivals: u64,
-    /// Overruns in each millisecond.
-    pub overruns: u64,
-    /// Milliseconds; each question about CPU time adds one.
-    pub asked: u64,
-    /// CPU time, and time for which it waited, in microseconds.
-    pub had: [u64; 2],
-}
-
-impl Demand {
-    /// What a vCPU of this weight does in a millisecond.
-    fn go_on(&mut self, weight: u64) -> [u64; 3] {
-        let share = 1000 * weight / (weight + self.rivals).max(1);
-        let cpu = self.wants.min(share);
-        let waited = if cpu < self.wants { 1000 - cpu } else { 0 };
-        self.asked += 1;
-        self.had = [self.had[0] + cpu, self.had[1] + waited];
-        let ns = 1000;
-        [self.had[0] * ns, self.asked * 1000 * ns, self.had[1] * ns]
-    }
+    /// Words of its last crash, if it has crashed.
+    pub crash: Option<[u64; crash::WORDS]>,
 }
 
 /// How the EL2 speaks.
@@ -156,6 +135,7 @@ impl Default for Fake {
             reports: 0,
             starts_to: Phase::Running,
             demand: None,
+            crash: None,
             stop_ms: 60_000,
             obeys: true,
         };
@@ -218,7 +198,29 @@ impl Fake {
                 1 | vm.stop_ms << 32
             },
         ]);
+        if let Some([life, _, syndrome, address, pc, ..]) = vm.crash {
+            message.values[10..].copy_from_slice(&[life, syndrome, address, pc]);
+        }
         message
+    }
+
+    /// Crashes a VM in this life: the exit with number `n` was at PC 0x1000 and `n` more.
+    pub fn crash(&mut self, index: u16, life: u64) {
+        let exits = (0..crash::EXITS as u64).flat_map(|n| [0x1000 + n, 0x5600_0000, 900, 3]);
+        let head = [
+            life,
+            1,
+            0x9200_0046,
+            0xdead_0000,
+            0x4000_0040,
+            crash::DATA,
+            62_500_000,
+            16,
+        ];
+        let words: Vec<u64> = head.into_iter().chain(exits).collect();
+        let vm = &mut self.vms[usize::from(index)];
+        vm.crash = words.try_into().ok();
+        (vm.lives, vm.end) = (life, Some(End::Crash));
     }
 
     /// What it says to a request, in that order.
@@ -296,13 +298,20 @@ impl Fake {
         }
         match kind {
             Kind::Hello | Kind::Vm => {
-                let state = self.state(request.vm).values[..10].to_vec();
+                let state = self.state(request.vm).values.to_vec();
                 let vm = &mut self.vms[usize::from(request.vm)];
                 if vm.phase == Phase::Asked {
                     (vm.phase, vm.end) = (Phase::Down, Some(End::Overdue));
                     events.push(self.state(request.vm));
                 }
                 Ok(state)
+            }
+            Kind::Report => {
+                let words = vm.crash.ok_or((Status::Nothing, 0))?;
+                let first = request.values[0] as usize;
+                let from = words.get(first..).filter(|it| !it.is_empty());
+                let from = from.ok_or((Status::Value, 0))?;
+                Ok(from[..from.len().min(VALUES)].to_vec())
             }
             Kind::Shutdown if vm.stop_ms == 0 => Err((Status::Unasked, 0)),
             Kind::Shutdown => {
