@@ -21,7 +21,7 @@ use crate::plan::{self, plan};
 use crate::profile::{IO, MANAGED, SHARED};
 use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
-use crate::{deadlines, mailbox, managers, orders, sched, timed};
+use crate::{deadlines, mailbox, managers, monitor, orders, sched, timed};
 
 /// Ends the VM at the request of its guest, and takes this vCPU off.
 pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
@@ -121,6 +121,9 @@ pub fn leave(vcpu: &mut Vcpu) -> ! {
 
 /// Removes the whole state of the vCPU from the hardware.
 pub fn take_off(vcpu: &mut Vcpu) {
+    if MANAGED {
+        monitor::look_at_registers(vcpu);
+    }
     timer::stop_guest_timer();
     deadlines::set(vcpu, Purpose::PhysicalTimer, None);
     vcpu.gic.disable(vcpu.vtimer_intid);

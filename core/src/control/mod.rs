@@ -17,6 +17,8 @@ pub mod session;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod dump_tests;
+#[cfg(test)]
 mod tests;
 
 pub use crash::LastCrash;
@@ -33,6 +35,7 @@ use crate::monitor;
 use crate::monitor::Published;
 use crate::plan::Plan;
 use crate::sched::{Change, Refusal};
+use crate::virtio::memory::At;
 
 /// Why an order or a change was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,10 @@ pub trait Board {
     fn service(&self, vm: usize) -> [u64; 3];
     /// The last crash of a VM.
     fn last_crash(&self, vm: usize) -> &LastCrash;
+    /// Whether all vCPUs of a VM that is to be paused are.
+    fn is_paused(&self, vm: usize) -> bool;
+    /// Copies memory of a VM, from a physical address to where a manager reads it.
+    fn copy(&mut self, pa: u64, to: At, bytes: u32);
     /// Questions to vCPUs and pCPUs, and their answers.
     fn published(&self) -> &Published;
     /// Asks about a vCPU (row of the plan), and tells it or its pCPU that it is asked.

@@ -17,15 +17,16 @@ use crate::monitor::{self, Published};
 use crate::plan::Plan;
 use crate::plan::rights_tests::managed;
 use crate::sched::{Account, Change, Policy, Refusal, RunState, Usage};
+use crate::virtio::memory::At;
 use crate::virtio::ports::Manager;
 
 /// Ticks of the counter in a microsecond.
 const US: u64 = 50;
 
 pub(super) struct Fake {
-    plan: Plan<'static>,
-    now: u64,
-    phase: Phase,
+    pub(super) plan: Plan<'static>,
+    pub(super) now: u64,
+    pub(super) phase: Phase,
     /// Somebody else gives an order so often.
     busy: u32,
     orders: Vec<(Order, usize)>,
@@ -34,9 +35,12 @@ pub(super) struct Fake {
     shut_down: Vec<usize>,
     /// What is answered to them.
     denies: Option<Denied>,
-    published: Published,
+    pub(super) published: Published,
     asked: core::cell::RefCell<Vec<(usize, monitor::Request, u64)>>,
     pub(super) crash: LastCrash,
+    pub(super) lives: u32,
+    pub(super) paused: bool,
+    pub(super) copied: Vec<(u64, u64, u32)>,
 }
 
 impl Fake {
@@ -68,6 +72,9 @@ impl Fake {
             published: Published::new(),
             asked: Vec::new().into(),
             crash: LastCrash::new(),
+            lives: 3,
+            paused: true,
+            copied: Vec::new(),
         }
     }
 
@@ -95,7 +102,7 @@ impl Board for Fake {
     fn vm(&self, _: usize) -> VmState {
         VmState {
             phase: self.phase,
-            lives: 3,
+            lives: self.lives,
             settled: None,
         }
     }
@@ -127,6 +134,13 @@ impl Board for Fake {
     }
     fn last_crash(&self, _: usize) -> &LastCrash {
         &self.crash
+    }
+    fn is_paused(&self, vm: usize) -> bool {
+        assert_eq!(vm, 1);
+        self.paused
+    }
+    fn copy(&mut self, pa: u64, to: At, bytes: u32) {
+        self.copied.push((pa, to.address(), bytes));
     }
     fn published(&self) -> &Published {
         &self.published
@@ -180,6 +194,12 @@ impl World {
         with.answer()
     }
 
+    /// Copies what follows the answer.
+    pub(super) fn copy(&mut self, from: u32, bytes: u32) {
+        let mut with = self.session.with(&mut self.board, &self.events);
+        with.copy(from, At::new(0x9000), bytes);
+    }
+
     pub(super) fn event(&mut self) -> Option<Message> {
         let mut with = self.session.with(&mut self.board, &self.events);
         with.event()
@@ -195,7 +215,15 @@ fn each_request_needs_its_right_and_no_other() {
                 [100_000, 100_000, 0, 0].map(|value| value * u64::from(kind.values() != 0));
             let mut asked = request(kind, values);
             asked.values[kind.values()..].fill(0);
-            if [Kind::Exits, Kind::Waits, Kind::Report].contains(&kind) {
+            if [
+                Kind::Exits,
+                Kind::Waits,
+                Kind::Report,
+                Kind::Registers,
+                Kind::Memory,
+            ]
+            .contains(&kind)
+            {
                 asked.values = [0; 4];
             }
             let status = world.status(&asked);

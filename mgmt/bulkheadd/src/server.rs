@@ -240,7 +240,10 @@ impl Server {
         // One message a turn: clients have theirs in between.
         let Some(port) = &mut self.port else { return };
         match port.incoming.read(&mut port.file) {
-            Ok(Some(message)) => self.take(message),
+            Ok(Some((message, data))) => {
+                let data = data.to_vec();
+                self.take(message, &data);
+            }
             Ok(None) => {}
             Err(error) if is_later(&error) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
@@ -250,10 +253,10 @@ impl Server {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: Message, data: &[u8]) {
         match self.relay.route(message) {
             Route::Answer(Asker::Daemon, answer) => self.take_answer(&answer),
-            Route::Answer(Asker::Client(id), answer) => self.give(id, &answer),
+            Route::Answer(Asker::Client(id), answer) => self.give(id, &answer, data),
             Route::Event(event) => {
                 if event.kind == EVENT_STATE {
                     self.take_state(Vm::of(&event));
@@ -264,7 +267,7 @@ impl Server {
                 for id in all {
                     let is_behind = |client: &Client| client.out.len() >= BACKLOG;
                     if !self.clients.get(&id).is_some_and(is_behind) {
-                        self.give(id, &event);
+                        self.give(id, &event, &[]);
                     }
                 }
             }
@@ -336,10 +339,11 @@ impl Server {
         }
     }
 
-    fn give(&mut self, id: u64, message: &Message) {
+    fn give(&mut self, id: u64, message: &Message, data: &[u8]) {
         // Who has gone gets nothing.
         if let Some(client) = self.clients.get_mut(&id) {
             client.out.extend(message.as_bytes());
+            client.out.extend(data);
             self.write_client(id);
         }
     }
@@ -414,7 +418,7 @@ impl Server {
                 status: Status::Reserved as u16,
                 ..Message::default()
             };
-            return self.give(id, &answer);
+            return self.give(id, &answer, &[]);
         }
         self.send(Asker::Client(id), request);
     }

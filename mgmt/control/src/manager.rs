@@ -60,6 +60,20 @@ impl<T: Read + Write + AsFd> Manager<T> {
         self.connection.call(request_of(kind, vm, vcpu, given))
     }
 
+    /// The same, with the bytes that follow the answer.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn request_data(
+        &mut self,
+        kind: Kind,
+        vm: u16,
+        given: &[u64],
+    ) -> Result<(Message, Vec<u8>), Trouble> {
+        let number = self.connection.send(request_of(kind, vm, 0, given))?;
+        self.connection.answer_data(number)
+    }
+
     /// The same where another status than "done" is a failure; `name` is that of the VM.
     ///
     /// # Errors

@@ -16,6 +16,8 @@ const fn verb(kind: Kind) -> &'static str {
         Kind::Resume => "resume",
         Kind::Time | Kind::Waits | Kind::Exits | Kind::Service => "get statistics",
         Kind::Report => "get the report of the last crash",
+        Kind::Registers => "get registers",
+        Kind::Memory => "dump",
         Kind::Weight => "set the weight",
         Kind::Cap => "set the cap",
         Kind::Budget => "set the budget",
@@ -26,7 +28,13 @@ const fn verb(kind: Kind) -> &'static str {
 /// The failure that an answer other than "done" is; `vm` is the name of the VM.
 pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
     let what = match kind {
-        Kind::Start | Kind::Stop | Kind::Shutdown | Kind::Restart | Kind::Pause | Kind::Resume => {
+        Kind::Start
+        | Kind::Stop
+        | Kind::Shutdown
+        | Kind::Restart
+        | Kind::Pause
+        | Kind::Resume
+        | Kind::Memory => {
             format!("cannot {} {vm}", verb(kind))
         }
         Kind::Hello => format!("cannot {}", verb(kind)),

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod demand;
+mod dump;
+mod limits;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,8 +13,7 @@ use std::thread::{self, JoinHandle};
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, VALUES, VERSION,
-    crash, right,
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Request, Status, VALUES, VERSION, crash, right,
 };
 use bulkhead_abi::plan::{Class, CpuPolicy};
 use zerocopy::{FromBytes, IntoBytes};
@@ -58,6 +59,8 @@ pub struct FakeVm {
     pub demand: Option<Demand>,
     /// Words of its last crash, if it has crashed.
     pub crash: Option<[u64; crash::WORDS]>,
+    /// Its RAM, by IPA.
+    pub ram: Vec<(u64, Vec<u8>)>,
 }
 
 /// How the EL2 speaks.
@@ -114,6 +117,8 @@ pub struct Fake {
     pub most: u64,
     /// The pool of the plan.
     pub pool: u64,
+    /// Bytes that follow the answer that is being made.
+    pub data: u16,
 }
 
 impl Default for Fake {
@@ -136,6 +141,7 @@ impl Default for Fake {
             starts_to: Phase::Running,
             demand: None,
             crash: None,
+            ram: Vec::new(),
             stop_ms: 60_000,
             obeys: true,
         };
@@ -165,6 +171,7 @@ impl Default for Fake {
             others_ask_same: 0,
             most: 1_000_000,
             pool: 0b11,
+            data: 0,
         }
     }
 }
@@ -238,7 +245,10 @@ impl Fake {
         let before = is_vm.then(|| self.state(request.vm));
         let mut events = Vec::new();
         match self.perform(request, &mut events) {
-            Ok(values) => answer.values[..values.len()].copy_from_slice(&values),
+            Ok(values) => {
+                answer.values[..values.len()].copy_from_slice(&values);
+                answer.data = std::mem::take(&mut self.data);
+            }
             Err((status, value)) => {
                 answer.status = status as u16;
                 answer.values[0] = value;
@@ -312,6 +322,11 @@ impl Fake {
                 let from = words.get(first..).filter(|it| !it.is_empty());
                 let from = from.ok_or((Status::Value, 0))?;
                 Ok(from[..from.len().min(VALUES)].to_vec())
+            }
+            Kind::Registers | Kind::Memory => {
+                let (values, data) = dump::perform(vm, kind, request)?;
+                self.data = data as u16;
+                Ok(values)
             }
             Kind::Shutdown if vm.stop_ms == 0 => Err((Status::Unasked, 0)),
             Kind::Shutdown => {
@@ -469,28 +484,6 @@ impl Fake {
             _ => vec![t, 1000 * t, 5000],
         })
     }
-
-    fn limit(&mut self, kind: Kind, request: &Request) -> Result<(), Refusal> {
-        let vm = &mut self.vms[usize::from(request.vm)];
-        let [first, second, ..] = request.values;
-        let load = first.saturating_mul(1_000_000) / second.max(1);
-        match (vm.policy, kind) {
-            (CpuPolicy::Pinned, _) => return Err(Refusal::Pinned),
-            (CpuPolicy::Server, Kind::Budget) if load > self.most => {
-                return Err(Refusal::Overload);
-            }
-            (CpuPolicy::Server, Kind::Budget) => vm.limits = [first, second],
-            (CpuPolicy::Server, _) => return Err(Refusal::NotFair),
-            (_, Kind::Budget) => return Err(Refusal::NotServer),
-            (_, Kind::Weight) if !(1..=1000).contains(&first) => return Err(Refusal::Weight),
-            (_, Kind::Weight) => vm.weight = first,
-            (_, Kind::Pool) if first == 0 || first & !self.pool != 0 => return Err(Refusal::Pool),
-            (_, Kind::Pool) => vm.pool = first,
-            _ if first == 0 || first > second => return Err(Refusal::Budget),
-            _ => vm.limits = [first, second],
-        }
-        Ok(())
-    }
 }
 
 /// A running EL2, and the end of its port.
@@ -553,7 +546,7 @@ impl El2 {
 }
 
 fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
-    let mut held: Vec<Vec<Message>> = Vec::new();
+    let mut held: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut bytes = [0; size_of::<Request>()];
     while stream.read_exact(&mut bytes).is_ok() {
         let Ok(request) = Request::read_from_bytes(&bytes) else {
@@ -561,6 +554,14 @@ fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
         };
         let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
         let said = board.take(&request);
+        let with_data = |message: &Message| {
+            let data = board
+                .vms
+                .get(usize::from(message.vm))
+                .map(|vm| dump::data(vm, message));
+            [message.as_bytes(), data.unwrap_or_default()].concat()
+        };
+        let said: Vec<Vec<u8>> = said.iter().map(with_data).collect();
         let manner = board.manner.clone();
         drop(board);
         if manner.is_silent {
@@ -570,10 +571,7 @@ fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
         if manner.swaps && held.len() < 2 {
             continue;
         }
-        let messages = held.drain(..).rev().flatten();
-        let text: Vec<u8> = messages
-            .flat_map(|message| message.as_bytes().to_vec())
-            .collect();
+        let text: Vec<u8> = held.drain(..).rev().flatten().flatten().collect();
         for piece in text.chunks(manner.piece) {
             if stream.write_all(piece).is_err() {
                 return;
