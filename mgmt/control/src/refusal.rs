@@ -86,6 +86,9 @@ pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
                 (Kind::Pause, Some(Phase::Asked)) => {
                     format!("bulkheadctl start {vm} has it start again when it has ended")
                 }
+                (Kind::Memory | Kind::Registers, Some(Phase::Running)) => {
+                    format!("bulkheadctl pause {vm}, or bulkheadctl stop {vm}")
+                }
                 (_, Some(Phase::Paused)) => format!("bulkheadctl resume {vm}"),
                 (_, Some(Phase::Ended | Phase::Stopping | Phase::Starting)) => {
                     "try again in a moment".to_owned()
