@@ -19,6 +19,8 @@ mod crash_tests;
 #[cfg(test)]
 mod dump_tests;
 #[cfg(test)]
+mod stop_tests;
+#[cfg(test)]
 mod tests;
 
 pub use crash::LastCrash;

@@ -28,13 +28,13 @@ pub(super) struct Fake {
     pub(super) now: u64,
     pub(super) phase: Phase,
     /// Somebody else gives an order so often.
-    busy: u32,
-    orders: Vec<(Order, usize)>,
+    pub(super) busy: u32,
+    pub(super) orders: Vec<(Order, usize)>,
     changes: Vec<(usize, Change)>,
     /// VMs that were asked to stop.
-    shut_down: Vec<usize>,
+    pub(super) shut_down: Vec<usize>,
     /// What is answered to them.
-    denies: Option<Denied>,
+    pub(super) denies: Option<Denied>,
     pub(super) published: Published,
     asked: core::cell::RefCell<Vec<(usize, monitor::Request, u64)>>,
     pub(super) crash: LastCrash,
@@ -166,7 +166,7 @@ pub(super) fn request(kind: Kind, values: [u64; 4]) -> Request {
 
 pub(super) struct World {
     pub(super) board: Fake,
-    session: Session,
+    pub(super) session: Session,
     pub(super) events: Events,
 }
 
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// The answer, at once.
-    fn status(&mut self, request: &Request) -> Option<Status> {
+    pub(super) fn status(&mut self, request: &Request) -> Option<Status> {
         self.ask(request, 48).and_then(|it| Status::of(it.status))
     }
 
@@ -343,38 +343,6 @@ fn orders_and_changes_are_those_that_were_asked_for() {
         .expect("at once");
     assert_eq!(answer.status, Status::Refused as u16);
     assert_eq!(answer.values[..3], [8, 3, load]);
-}
-
-#[test]
-fn a_vm_is_asked_to_stop_if_its_description_says_how() {
-    let mut world = World::new(Fake::all());
-    let shutdown = request(Kind::Shutdown, [0; 4]);
-    let answer = world.ask(&shutdown, 48).expect("at once");
-    assert_eq!((answer.status, answer.values[0]), (0, 7_000));
-    assert_eq!(
-        (&*world.board.shut_down, &*world.board.orders),
-        (&[1][..], &[][..])
-    );
-    let vm = world.ask(&request(Kind::Vm, [0; 4]), 48).expect("at once");
-    assert_eq!(vm.values[9], 1 | 1500 << 32);
-    world.board.phase = Phase::Asked(power::End::OrderedRestart);
-    let vm = world.ask(&request(Kind::Vm, [0; 4]), 48).expect("at once");
-    assert_eq!(vm.values[3], 6);
-    // The first VM is not asked, whoever has the right.
-    let mut own = shutdown;
-    own.vm = 0;
-    assert_eq!(world.status(&own), Some(Status::Unasked));
-    own.kind = Kind::Vm as u16;
-    assert_eq!(world.ask(&own, 48).expect("at once").values[9], 0);
-    assert_eq!(world.board.shut_down, [1]);
-    // While others give orders it waits, as any order does.
-    world.board.busy = 1;
-    assert_eq!(world.status(&shutdown), None);
-    world.board.now = world.session.again().expect("a time");
-    assert_eq!(world.answer().map(|it| it.values[0]), Some(7_000));
-    world.board.denies = Some(Denied::Phase(Phase::Paused));
-    let answer = world.ask(&shutdown, 48).expect("at once");
-    assert_eq!((answer.status, answer.values[0]), (Status::Phase as u16, 3));
 }
 
 #[test]
