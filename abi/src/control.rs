@@ -31,9 +31,11 @@ pub mod right {
     pub const STATS: u32 = 32;
     /// Change weights, caps, budgets and pools.
     pub const LIMITS: u32 = 64;
+    /// Read its memory and its registers while it does not run.
+    pub const DUMP: u32 = 128;
 
     /// All of them with the names that descriptions use.
-    pub const ALL: [(u32, &str); 7] = [
+    pub const ALL: [(u32, &str); 8] = [
         (LIST, "list"),
         (START, "start"),
         (STOP, "stop"),
@@ -41,6 +43,7 @@ pub mod right {
         (RESTART, "restart"),
         (STATS, "stats"),
         (LIMITS, "limits"),
+        (DUMP, "dump"),
     ];
     /// Those that a locked VM ([`VM_LOCKED`](crate::plan::VM_LOCKED)) grants.
     pub const OF_LOCKED: u32 = LIST | STATS;
@@ -89,8 +92,8 @@ pub struct Message {
     pub vcpu: u16,
     /// [`Status`]
     pub status: u16,
-    /// 0.
-    pub reserved: u16,
+    /// Bytes that follow the message in the same buffer: of [`Kind::Memory`]; else 0.
+    pub data: u16,
     /// What [`Kind`] says, if the status is [`Status::Done`]; else what the status says. All others are 0.
     pub values: [u64; VALUES],
 }
@@ -108,7 +111,8 @@ pub enum Kind {
     /// of its lives so far; 5: [`Class`](crate::plan::Class), and from bit 16 on its number of vCPUs, and from bit 32 on its
     /// flags ([`VM_LOCKED`](crate::plan::VM_LOCKED) and others); 6: [`End`](crate::call::End) of the last life that has ended, or 0; 7: what followed
     /// ([`Follows`]); 8: restarts so far in the period of its policy; 9: how it is asked to stop (0 not at all, 1 by the power key, 2 by
-    /// a word that it reads), and from bit 32 on the milliseconds that it has for it.
+    /// a word that it reads), and from bit 32 on the milliseconds that it has for it; 10: number of the last life that crashed, or 0; 11, 12, 13: ESR_EL2,
+    /// FAR_EL2 and PC of that crash, of which [`Kind::Report`] tells more.
     Vm = 2,
     /// State of a vCPU, by [`right::LIST`]. Answer: 0: index of its pCPU; 1: 0 off, 1 being switched on, 2 to start, 3 on; 2:
     /// [`CpuPolicy`](crate::plan::CpuPolicy); 3: weight; 4: budget, or quota of a cap; 5: period; 6: pCPUs of its pool, a bit for each.
@@ -150,11 +154,24 @@ pub enum Kind {
     /// asked; its end is an event. If it has not ended in its time, it is stopped ([`End::Overdue`](crate::call::End::Overdue)). Asked once more, it
     /// is told once more, and has no more time. Answer: 0: nanoseconds that are left to it; 0 if it ends already.
     Shutdown = 17,
+    /// The last crash of a VM, by [`right::LIST`]: its [words](crash) from value 0 on, which is less than [`crash::WORDS`]; else [`Status::Value`].
+    /// If it has not crashed: [`Status::Nothing`]. It is kept until the VM crashes again, whatever becomes of it meanwhile; who reads it in
+    /// several messages sees by word 0 that it is still the same. Answer: the words, 0 behind the last.
+    Report = 18,
+    /// Registers of a vCPU whose VM is paused, or has ended, by [`right::DUMP`]: the words of [`registers`] from value 0 on. Value 1: 0 asks the
+    /// vCPU, 1 goes on with what it has answered last. [`Status::Phase`] while its VM runs. Answer: the words, 0 behind the last.
+    Registers = 19,
+    /// RAM of a VM that is paused, or has ended, by [`right::DUMP`]: the first at value 0 (IPA) or behind it, at most value 1 bytes, 0 to [`DATA`], which
+    /// follow the answer. Answer: 0: IPA of the first byte; 1: bytes of RAM from there on that lie behind one another, 0 if there is no more RAM; 2:
+    /// number of the life. The bytes are those of one life that did not run meanwhile if the next answer has the same life, and no event has told
+    /// that it ran in between. [`Status::Phase`] while it runs; [`Status::Nothing`] if it has had no life; [`Status::Silent`] as long as a vCPU
+    /// is not paused yet.
+    Memory = 20,
 }
 
 impl Kind {
     /// All of them, by number from 1.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Hello,
         Self::Vm,
         Self::Vcpu,
@@ -172,6 +189,9 @@ impl Kind {
         Self::Budget,
         Self::Pool,
         Self::Shutdown,
+        Self::Report,
+        Self::Registers,
+        Self::Memory,
     ];
 
     /// The kind with this number.
@@ -184,13 +204,14 @@ impl Kind {
     pub const fn needs(self) -> u32 {
         match self {
             Self::Hello => 0,
-            Self::Vm | Self::Vcpu => right::LIST,
+            Self::Vm | Self::Vcpu | Self::Report => right::LIST,
             Self::Start => right::START,
             Self::Stop | Self::Shutdown => right::STOP,
             Self::Restart => right::RESTART,
             Self::Pause | Self::Resume => right::PAUSE,
             Self::Time | Self::Waits | Self::Exits | Self::Service => right::STATS,
             Self::Weight | Self::Cap | Self::Budget | Self::Pool => right::LIMITS,
+            Self::Registers | Self::Memory => right::DUMP,
         }
     }
 
@@ -201,14 +222,17 @@ impl Kind {
 
     /// Whether it names a vCPU of it.
     pub const fn is_about_vcpu(self) -> bool {
-        matches!(self, Self::Vcpu | Self::Time | Self::Waits | Self::Exits)
+        matches!(
+            self,
+            Self::Vcpu | Self::Time | Self::Waits | Self::Exits | Self::Registers
+        )
     }
 
     /// How many of the values of the request may be other than 0.
     pub const fn values(self) -> usize {
         match self {
-            Self::Waits | Self::Weight | Self::Pool => 1,
-            Self::Exits | Self::Cap | Self::Budget => 2,
+            Self::Waits | Self::Weight | Self::Pool | Self::Report => 1,
+            Self::Exits | Self::Cap | Self::Budget | Self::Registers | Self::Memory => 2,
             _ => 0,
         }
     }
@@ -219,6 +243,52 @@ impl Kind {
 pub const EVENT_STATE: u16 = 0x101;
 /// Event: weights, caps, budgets or pools of a VM have changed. No values.
 pub const EVENT_LIMITS: u16 = 0x102;
+
+/// Most bytes behind a message: with it a page.
+pub const DATA: usize = 4096 - size_of::<Message>();
+
+/// Registers of a vCPU: words of 64 bits. [`STATE`](registers::STATE) and [`PC`](registers::PC) have a word each, as SPSR_EL2 has; others are an array.
+pub mod registers {
+    /// 0 the vCPU is off, 1 its VM is being prepared, 2 on, 3 its VM is paused, 4 its VM has stopped.
+    pub const STATE: usize = 0;
+    /// PC; 0 with [`STATE`] other than 0 of a vCPU that has not run in this life.
+    pub const PC: usize = 1;
+    /// SPSR_EL2: PSTATE of the guest.
+    pub const PSTATE: usize = 4;
+    /// First of the registers of EL1: SCTLR, TCR, MAIR, TTBR0, TTBR1, VBAR, ELR, SPSR, ESR, FAR, SP_EL1, SP_EL0, TPIDR, CPACR, CONTEXTIDR.
+    pub const EL1: usize = 12;
+    /// Place of SP_EL1 among them.
+    pub const SP_EL1: usize = EL1 + 10;
+    /// Place of SP_EL0 among them.
+    pub const SP_EL0: usize = EL1 + 11;
+    /// First of the general-purpose registers, x0 to x30.
+    pub const X: usize = 27;
+    /// All words.
+    pub const WORDS: usize = X + 31;
+}
+
+/// The report of a crash: words of 64 bits. 0: number of the life; 1: vCPU; 2: ESR_EL2; 3: FAR_EL2; 4: PC; 5: what the guest could not take; 6: the
+/// counter then; 7: exits of the vCPU so far, of which the last [`EXITS`](crash::EXITS) follow: number `n`, from 0, at place `n` modulo that,
+/// with its PC, its syndrome (ESR_EL2, or the INTID of an interrupt), the cycle counter at its end, and its [class](crate::exit::ExitClass).
+pub mod crash {
+    /// Exits in it.
+    pub const EXITS: usize = 16;
+    /// Words of an exit.
+    pub const EXIT: usize = 4;
+    /// Words before the exits.
+    pub const HEAD: usize = 8;
+    /// All words.
+    pub const WORDS: usize = HEAD + EXITS * EXIT;
+
+    /// What the guest was to be told and could not be: nothing, it was an SError.
+    pub const SERROR: u64 = 0;
+    /// An undefined instruction.
+    pub const UNDEFINED: u64 = 1;
+    /// A data abort.
+    pub const DATA: u64 = 2;
+    /// An abort of a fetch: its exception vector is nowhere.
+    pub const VECTOR: u64 = 3;
+}
 
 /// How a request went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +320,7 @@ pub enum Status {
     WouldExit = 11,
     /// The pCPU of the vCPU did not answer within 100 ms.
     Silent = 12,
-    /// Of a vCPU that has its pCPU to itself, or is not there, there is nothing to tell.
+    /// Of a vCPU that has its pCPU to itself, or is not there, or of a VM that has not crashed, there is nothing to tell.
     Nothing = 13,
     /// The description does not say how the VM is asked to stop.
     Unasked = 14,
@@ -297,7 +367,7 @@ impl Status {
             Self::Refused => "the change breaks a rule of the plan",
             Self::WouldExit => "the VM is promised not to be interrupted",
             Self::Silent => "its pCPU does not answer",
-            Self::Nothing => "there is nothing to tell about this vCPU",
+            Self::Nothing => "there is nothing to tell",
             Self::Unasked => "its description does not say how it is asked to stop",
         }
     }
@@ -436,7 +506,7 @@ mod tests {
             assert_eq!((kind as u16, Kind::of(number)), (number, Some(kind)));
             assert!(kind.values() <= 4);
         }
-        assert_eq!((Kind::of(0), Kind::of(18)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(21)), (None, None));
         for (number, status) in (0..).zip(Status::ALL) {
             assert_eq!((status as u16, Status::of(number)), (number, Some(status)));
         }

@@ -18,3 +18,4 @@ pub mod exit;
 pub mod plan;
 pub mod report;
 pub mod shared_page;
+pub mod syndrome;

@@ -1,21 +1,25 @@
 //! The control port of managers ([ADR 27](../../docs/adr/0027-control.md)): `bulkhead_core::control` decides, this module does it, in the service
 //! thread that serves the consoles.
 
+use core::sync::atomic::Ordering;
+
 use bulkhead_abi::console::Order as Ordered;
 use bulkhead_abi::plan::{MAX_MANAGERS, VIRTIO_NO_CONSOLE, Vcpu as VcpuRow};
 use bulkhead_core::console::cpu_time::nanoseconds;
-use bulkhead_core::control::{Board, Denied, Order, Session, VmState};
+use bulkhead_core::control::{Board, Denied, LastCrash, Order, Session, VmState};
 use bulkhead_core::cpu::power;
 use bulkhead_core::monitor::{Published, Request};
 use bulkhead_core::plan::Plan;
 use bulkhead_core::sched::Change;
 use bulkhead_core::virtio::device::Outcome;
 use bulkhead_core::virtio::guest_ring::{Broken, GuestRing};
-use bulkhead_core::virtio::memory::Space;
+use bulkhead_core::virtio::memory::{At, Space};
 use bulkhead_core::virtio::ports::Ports;
 use bulkhead_core::virtio::queue::Budget;
 
 use crate::hw::claim::Claim;
+use crate::hw::memory;
+use crate::hw::mmu::CopyWindows;
 use crate::hw::service::Mapped;
 use crate::hw::timer;
 use crate::managers::{self, Manager};
@@ -78,8 +82,15 @@ pub fn serve(
     let Some((number, manager)) = managers::of_device(device) else {
         return Ok(());
     };
+    let service = virtio::service_of(device);
+    let Some(thread) = plan().service_threads().get(service) else {
+        return Ok(());
+    };
     let done = with_port(number, |port| {
-        let mut board = OfManager(manager);
+        let mut board = OfManager {
+            manager,
+            copy_windows: CopyWindows::of(thread.pcpu.into()),
+        };
         let mut session = port.session.with(&mut board, &manager.events);
         let done = port
             .ports
@@ -92,7 +103,11 @@ pub fn serve(
 
 /// The board as a manager sees it.
 #[derive(Debug)]
-struct OfManager(&'static Manager);
+struct OfManager {
+    manager: &'static Manager,
+    /// Those of the service thread's pCPU, which this is.
+    copy_windows: CopyWindows,
+}
 
 impl Board for OfManager {
     fn plan(&self) -> &Plan<'_> {
@@ -153,12 +168,25 @@ impl Board for OfManager {
         [time.slices, time.ns, time.longest]
     }
 
+    fn last_crash(&self, index: usize) -> &LastCrash {
+        managers::last_crash(index)
+    }
+
+    fn is_paused(&self, index: usize) -> bool {
+        let vm = vm::vm(index);
+        vm.paused_vcpus.load(Ordering::Acquire) == vm.life.power.online()
+    }
+
+    fn copy(&mut self, pa: u64, to: At, bytes: u32) {
+        memory::copy_out(&mut self.copy_windows, pa, to, bytes);
+    }
+
     fn published(&self) -> &Published {
-        &self.0.published
+        &self.manager.published
     }
 
     fn ask(&self, id: usize, request: Request) {
-        self.0.published.ask(id, request);
+        self.manager.published.ask(id, request);
         if request == Request::Time {
             orders::tell_pcpu(id, mailbox::MONITOR);
         } else {

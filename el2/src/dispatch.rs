@@ -18,6 +18,14 @@ use crate::profile::IO;
 use crate::vcpu::Vcpu;
 use crate::{deliver, devices, gppt, lifecycle, sched, timed, virtio};
 
+// Where managers are told the registers of vCPUs, exits that may end a life go by way of `hw/rare.s`.
+#[cfg(not(feature = "managed"))]
+use self::{notify_beside as rare_beside, other_synchronous as rare_synchronous};
+#[cfg(feature = "managed")]
+use crate::hw::upcall::{
+    handle_rare_beside as rare_beside, handle_rare_synchronous as rare_synchronous,
+};
+
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers. Every exit off the fast path is a tail call, so that the fast path needs no stack.
 #[derive(Clone, Copy)]
@@ -97,11 +105,12 @@ pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
     } else if gppt::was_revoked(vcpu, class) {
         return upcall::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
     }
-    other_synchronous(vcpu, exit.esr, exit.begin, exit.pc)
+    rare_synchronous(vcpu, exit.esr, exit.begin, exit.pc)
 }
 
+/// Handles a synchronous exit off the fast path.
 #[inline(never)]
-fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+pub fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     match exit::class(exit.esr) {
         ec::WFX => wait(vcpu, exit),
@@ -160,7 +169,7 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
             if devices::is_sgir_write(offset, esr) {
                 return match devices::sgir_fast(vcpu, vm, esr) {
                     Some(whom) if vcpu.notify_one(whom) => exit.next(vcpu, ExitClass::Sgi),
-                    Some(whom) => notify_beside(vcpu, whom, esr, exit.begin, exit.pc),
+                    Some(whom) => rare_beside(vcpu, whom, esr, exit.begin, exit.pc),
                     None => gicd_word(vcpu, esr, exit.begin, exit.pc, offset),
                 };
             }
@@ -277,7 +286,7 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
                 .send_sgi_fast(&vm.dist, &mut vcpu.gic, vcpu.frame.get(trapped.gpr))
     {
         if !vcpu.notify_one(whom) {
-            return notify_beside(vcpu, whom, esr, exit.begin, exit.pc);
+            return rare_beside(vcpu, whom, esr, exit.begin, exit.pc);
         }
         return exit.next(vcpu, ExitClass::Sgi);
     }
@@ -295,7 +304,7 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
 
 /// Handles the end of an SGI to a sibling on this pCPU, or of one that an SPI replaces.
 #[inline(never)]
-fn notify_beside(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
+pub fn notify_beside(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
     sched::notify_one(vcpu, whom);
     Exit { begin, pc, esr }.next_rare(vcpu, ExitClass::Sgi);
     if vcpu.exit_work {

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use bulkhead_core::console::text::TextLine;
+#[cfg(feature = "managed")]
+use bulkhead_core::vgic::Notify;
 
 use crate::hw::gic::Taken;
 use crate::hw::state::{El2, States};
@@ -120,6 +122,20 @@ extern "C" fn irq_exit(vcpu: &mut Vcpu) {
 #[unsafe(no_mangle)]
 extern "C" fn rare_interrupt_exit(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     dispatch::rare_interrupt(vcpu, begin, taken);
+}
+
+/// Handles a synchronous exit off the fast path, from `upcall::handle_rare_synchronous`, like `sync_exit`.
+#[cfg(feature = "managed")]
+#[unsafe(no_mangle)]
+extern "C" fn rare_synchronous_exit(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    dispatch::other_synchronous(vcpu, esr, begin, pc);
+}
+
+/// Handles the end of an SGI to a sibling on this pCPU, from `upcall::handle_rare_beside`, like `sync_exit`.
+#[cfg(feature = "managed")]
+#[unsafe(no_mangle)]
+extern "C" fn rare_beside_exit(vcpu: &mut Vcpu, whom: u64, esr: u64, begin: u64, pc: u64) {
+    dispatch::notify_beside(vcpu, Notify(whom as _), esr, begin, pc);
 }
 
 /// Handles a FIQ, from the vectors like `sync_exit`.

@@ -18,10 +18,10 @@ use bulkhead_core::vgic;
 
 use crate::hw::{memory, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
-use crate::profile::{IO, SHARED};
+use crate::profile::{IO, MANAGED, SHARED};
 use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
-use crate::{deadlines, mailbox, orders, sched, timed};
+use crate::{deadlines, mailbox, managers, monitor, orders, sched, timed};
 
 /// Ends the VM at the request of its guest, and takes this vCPU off.
 pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
@@ -40,6 +40,11 @@ pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
         && vm.life.crash()
     {
         vcpu.reason = Some(reason);
+        if MANAGED {
+            let kept = managers::last_crash(index);
+            let (life, now) = (vm.life.number(), timer::now());
+            kept.keep(life, vcpu.number, &reason, &vcpu.stats, now);
+        }
         orders::notify_vcpus(index);
     }
     leave(vcpu)
@@ -116,6 +121,9 @@ pub fn leave(vcpu: &mut Vcpu) -> ! {
 
 /// Removes the whole state of the vCPU from the hardware.
 pub fn take_off(vcpu: &mut Vcpu) {
+    if MANAGED {
+        monitor::look_at_registers(vcpu);
+    }
     timer::stop_guest_timer();
     deadlines::set(vcpu, Purpose::PhysicalTimer, None);
     vcpu.gic.disable(vcpu.vtimer_intid);

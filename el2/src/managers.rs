@@ -4,7 +4,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::control::right;
-use bulkhead_abi::plan::{MAX_MANAGERS, NONE, VIRTIO_CONSOLE, VirtioDevice};
+use bulkhead_abi::plan::{MAX_MANAGERS, MAX_VMS, NONE, VIRTIO_CONSOLE, VirtioDevice};
+use bulkhead_core::control::LastCrash;
 use bulkhead_core::control::events::{Changed, Events};
 use bulkhead_core::monitor::Published;
 use bulkhead_core::virtio::ports::MULTIPORT;
@@ -35,6 +36,14 @@ static MANAGERS: [Manager; MAX_MANAGERS] = [const {
         again: AtomicU64::new(0),
     }
 }; MAX_MANAGERS];
+
+/// The last crash of each VM.
+static LAST_CRASHES: [LastCrash; MAX_VMS] = [const { LastCrash::new() }; MAX_VMS];
+
+/// The last crash of a VM.
+pub fn last_crash(vm: usize) -> &'static LastCrash {
+    &LAST_CRASHES[vm % MAX_VMS]
+}
 
 impl Manager {
     /// Its VM.

@@ -15,7 +15,7 @@ use crate::managers;
 use crate::pcpu::RunSlot;
 use crate::plan::plan;
 use crate::profile::MANAGED;
-use crate::vcpu::Vcpu;
+use crate::vcpu::{Kept, Vcpu};
 use crate::vm::Vm;
 
 /// The answer of the vCPU that was asked last.
@@ -57,8 +57,15 @@ fn answer_to(vcpu: &mut Vcpu, published: &'static Published) -> bool {
             published.answer_sample(question, state, &sample);
         }
         Request::Registers => {
-            let registers = registers(vcpu);
-            published.answer_registers(question, &registers);
+            if MANAGED {
+                look_at_registers(vcpu);
+                for kept in &vcpu.kept {
+                    published.answer_registers(question, &kept.registers);
+                }
+            } else {
+                let registers = registers(vcpu);
+                published.answer_registers(question, &registers);
+            }
         }
         Request::Interrupts => {
             let mut interrupts = Interrupts::default();
@@ -182,6 +189,23 @@ fn registers(vcpu: &mut Vcpu) -> Registers {
         second,
     ];
     registers
+}
+
+/// Looks at the registers of a vCPU, for managers. Those of one that has gone off in this life are those with which it did.
+#[inline(never)]
+pub fn look_at_registers(vcpu: &mut Vcpu) {
+    let life = vcpu.vm().map_or(0, |vm| vm.life.number());
+    let is_of_life = |kept: &Kept| kept.life == life;
+    if vcpu.runs || !vcpu.kept.first().is_some_and(is_of_life) {
+        let registers = registers(vcpu);
+        if let Some(kept) = vcpu.kept.first_mut() {
+            *kept = Kept { life, registers };
+        }
+    }
+    let state = state(vcpu.vm(), vcpu.number) as u64;
+    if let Some(kept) = vcpu.kept.first_mut() {
+        kept.registers.state = state;
+    }
 }
 
 /// Returns a timer as the monitor shows it; `held` is its control register while the vCPU is

@@ -13,6 +13,7 @@ use bulkhead_core::cpu::sysreg::IdRegisters;
 use bulkhead_core::cpu::trng::Generator;
 use bulkhead_core::devices::deadlines::Deadlines;
 use bulkhead_core::devices::ptimer::PhysicalTimer;
+use bulkhead_core::monitor::Registers;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::console::state::Console;
@@ -23,6 +24,7 @@ use crate::hw::mmu::CopyWindows;
 use crate::hw::state::{self, IDLE, VcpuState};
 use crate::pcpu::Pcpu;
 use crate::plan::{DeviceFrame, device, has_ptimer, plan, service_thread, timer_devices};
+use crate::profile::MANAGED;
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
 use crate::{mailbox, random};
 
@@ -149,12 +151,23 @@ pub struct Vcpu {
     pub ids: IdRegisters,
     /// The copy windows of the pCPU.
     pub copy_windows: CopyWindows,
+    /// What is kept of the vCPU where managers may ask for it.
+    pub kept: [Kept; MANAGED as usize],
     /// The report about the vCPU that is still to be printed, once the vCPU has stopped.
     pub report: Option<Report>,
 }
 
 // The vectors save the guest's registers where SP points.
 const _: () = assert!(core::mem::offset_of!(Vcpu, frame) == 0);
+
+/// The registers of a vCPU as they were looked at last, also when it went off.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept {
+    /// The life of the VM (`Life::number`) of which they are.
+    pub life: u32,
+    /// The registers.
+    pub registers: Registers,
+}
 
 /// The IPA of a device that the VM does not have: as far as possible from every address that a
 /// guest can access, in both directions.
@@ -243,6 +256,7 @@ impl Vcpu {
             shared: None,
             ids: IdRegisters::NONE,
             copy_windows: CopyWindows::of(index),
+            kept: core::array::from_fn(|_| Kept::default()),
             report: None,
         }
     }

@@ -30,6 +30,7 @@ pub mod calls;
 pub mod check;
 pub mod control;
 pub mod cpu;
+pub mod dumped;
 pub mod entry;
 pub mod figures;
 pub mod gic;

@@ -94,6 +94,9 @@ pub struct LastExit {
 /// Number of exits in the ring; a power of two.
 pub const LAST_EXITS: usize = 16;
 
+/// Words of all of them.
+pub const RING: usize = LAST_EXITS * size_of::<LastExit>() / 8;
+
 /// Number of the most frequent classes, which are the first ones.
 const FREQUENT: usize = ExitClass::Uart as usize + 1;
 
@@ -182,6 +185,11 @@ impl ExitStats {
         if (short < min) | (short > max) {
             stats.widen(short);
         }
+    }
+
+    /// The last exits as words, each at its number modulo their number, and how many there were.
+    pub const fn ring(&self) -> (&[u64; RING], u64) {
+        (zerocopy::transmute_ref!(&self.last), self.exits)
     }
 
     /// The sums of one class.

@@ -4,17 +4,26 @@
 //! * [`session`]: a manager that has the port open: its requests, one at a time, and the questions that take longer.
 //! * [`events`]: what a manager has not been told yet.
 //! * [`asked`]: until when VMs that were asked to stop have time for it.
+//! * [`crash`]: the last crash of a VM.
 //!
 //! All of it is pure: the [`Board`] does what it decides.
 
 pub mod asked;
+pub mod crash;
 pub mod events;
 pub mod request;
 pub mod session;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod dump_tests;
+#[cfg(test)]
+mod stop_tests;
+#[cfg(test)]
 mod tests;
 
+pub use crash::LastCrash;
 pub use events::Events;
 pub use request::{Command, check};
 pub use session::{APART_US, Session};
@@ -28,6 +37,7 @@ use crate::monitor;
 use crate::monitor::Published;
 use crate::plan::Plan;
 use crate::sched::{Change, Refusal};
+use crate::virtio::memory::At;
 
 /// Why an order or a change was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +96,12 @@ pub trait Board {
     fn change(&mut self, vm: usize, change: Change) -> Result<(), Denied>;
     /// What the devices of a VM have had of the service thread: slices, nanoseconds, the longest.
     fn service(&self, vm: usize) -> [u64; 3];
+    /// The last crash of a VM.
+    fn last_crash(&self, vm: usize) -> &LastCrash;
+    /// Whether all vCPUs of a VM that is to be paused are.
+    fn is_paused(&self, vm: usize) -> bool;
+    /// Copies memory of a VM, from a physical address to where a manager reads it.
+    fn copy(&mut self, pa: u64, to: At, bytes: u32);
     /// Questions to vCPUs and pCPUs, and their answers.
     fn published(&self) -> &Published;
     /// Asks about a vCPU (row of the plan), and tells it or its pCPU that it is asked.

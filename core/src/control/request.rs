@@ -1,6 +1,6 @@
 //! A request against the plan: each field is checked before anything is done.
 
-use bulkhead_abi::control::{Kind, Request, Status, VERSION};
+use bulkhead_abi::control::{DATA, Kind, Request, Status, VERSION, crash};
 
 use super::Order;
 use crate::plan::{Plan, rows_of};
@@ -26,6 +26,8 @@ pub enum About {
     Waits(usize),
     /// Its exits, from this class on.
     Exits(usize),
+    /// Its registers, from this word on.
+    Registers(usize),
 }
 
 /// A request that the manager may make.
@@ -49,6 +51,10 @@ pub enum Command {
     GoOn(About, Of),
     /// What the devices of a VM have had of the service thread.
     Service(usize),
+    /// The last crash of a VM, from this word on.
+    Report(usize, usize),
+    /// RAM of a VM at this IPA or behind it, so many bytes.
+    Memory(usize, u64, u16),
 }
 
 /// Why not: the status, and its values.
@@ -132,12 +138,24 @@ fn command(kind: Kind, of: Of, values: &[u64; 4]) -> Result<Command, Error> {
             }
             Command::Ask(About::Waits(class), of)
         }
-        Kind::Exits => match second {
-            0 => Command::Ask(About::Exits(class()?), of),
-            1 => Command::GoOn(About::Exits(class()?), of),
-            _ => return Err(no(Status::Value)),
-        },
+        Kind::Exits | Kind::Registers => {
+            let first = class()?;
+            let about = if kind == Kind::Exits {
+                About::Exits(first)
+            } else {
+                About::Registers(first)
+            };
+            match second {
+                0 => Command::Ask(about, of),
+                1 => Command::GoOn(about, of),
+                _ => return Err(no(Status::Value)),
+            }
+        }
+        Kind::Memory if second > DATA as u64 => return Err(no(Status::Value)),
+        Kind::Memory => Command::Memory(vm, first, second as u16),
         Kind::Service => Command::Service(vm),
+        Kind::Report if first >= crash::WORDS as u64 => return Err(no(Status::Value)),
+        Kind::Report => Command::Report(first as usize, vm),
         Kind::Weight => {
             let weight = u16::try_from(first).map_err(|_| no(Status::Value))?;
             Command::Change(Change::Weight(weight), vm)

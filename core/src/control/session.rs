@@ -1,20 +1,23 @@
 //! A manager that has the port open. One request at a time is in hand; it is answered before the next is taken, so that the state here has a
 //! fixed size, and a manager that floods waits for itself.
 
+use core::sync::atomic::Ordering;
+
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Message, Refusal as Told, Request, Status, VERSION,
+    EVENT_LIMITS, EVENT_STATE, Message, Refusal as Told, Request, Status, VALUES, VERSION,
 };
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::Class;
+use bulkhead_abi::plan::{Class, Region, RegionKind};
 
 use super::events::{Changed, Events};
 use super::request::{About, Command, Of, check};
-use super::{Board, Denied, VmState, phase};
+use super::{Board, Denied, VmState, crash, phase};
 use crate::console::cpu_time::nanoseconds;
 use crate::console::stats::ClassStats;
-use crate::cpu::power;
+use crate::cpu::power::Phase;
 use crate::monitor;
 use crate::sched::{Refusal, RunState};
+use crate::virtio::memory::At;
 use crate::virtio::ports::Manager;
 
 /// A question interrupts the vCPU or its pCPU, so that a manager asks once in so many microseconds at most: at 1500 instructions, of a
@@ -24,6 +27,9 @@ pub const APART_US: u64 = 1000;
 const PATIENCE_US: u64 = 100_000;
 /// Microseconds after which an order is tried again that came while somebody else gave one.
 const AGAIN_US: u64 = 20;
+
+/// Bytes of physical memory that one window shows, from a multiple of them on.
+const WINDOW: u64 = 2 << 20;
 
 /// What is in hand.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +50,10 @@ pub struct Session {
     hand: Hand,
     /// The next question is not asked before the counter reads this.
     next: u64,
-    /// The vCPU (row of the plan) whose exits were asked for last.
-    exits_of: Option<usize>,
+    /// The vCPU (row of the plan) whose exits, or registers, were asked for last.
+    told: Option<(usize, monitor::Request)>,
+    /// The physical address of the memory that the answer in hand has.
+    memory: u64,
 }
 
 impl Session {
@@ -55,7 +63,8 @@ impl Session {
             own,
             hand: Hand::Nothing,
             next: 0,
-            exits_of: None,
+            told: None,
+            memory: 0,
         }
     }
 
@@ -98,8 +107,8 @@ const fn answer(request: &Request, status: Status) -> Message {
         vm: request.vm,
         vcpu: request.vcpu,
         status: status as u16,
-        reserved: 0,
-        values: [0; bulkhead_abi::control::VALUES],
+        data: 0,
+        values: [0; VALUES],
     }
 }
 
@@ -113,7 +122,7 @@ fn fill(message: &mut Message, values: &[u64]) {
 impl<B: Board> Manager for InSession<'_, B> {
     fn open(&mut self) {
         self.session.hand = Hand::Nothing;
-        self.session.exits_of = None;
+        self.session.told = None;
         self.events.forget();
     }
 
@@ -151,11 +160,14 @@ impl<B: Board> Manager for InSession<'_, B> {
                     return None;
                 }
                 self.session.hand = Hand::Nothing;
+                let mut message = answer(&request, Status::Done);
                 if answered {
-                    return Some(self.tell(&request, about));
+                    self.tell(&mut message, about);
+                } else {
+                    self.session.told = None;
+                    message.status = Status::Silent as u16;
                 }
-                self.session.exits_of = None;
-                Some(answer(&request, Status::Silent))
+                Some(message)
             }
         }
     }
@@ -181,61 +193,67 @@ impl<B: Board> Manager for InSession<'_, B> {
     fn is_asked(&self) -> bool {
         !matches!(self.session.hand, Hand::Nothing)
     }
+
+    fn copy(&mut self, from: u32, to: At, bytes: u32) {
+        let pa = self.session.memory.wrapping_add(from.into());
+        self.board.copy(pa, to, bytes);
+    }
 }
 
 impl<B: Board> InSession<'_, B> {
     /// Does what a request asks for. `None`: later.
     fn carry_out(&mut self, request: &Request, command: Command) -> Option<Message> {
         let mut message = answer(request, Status::Done);
-        match command {
-            Command::Hello => self.hello(&mut message),
-            Command::Vm(vm) => self.vm(&mut message, vm),
-            Command::Vcpu(of) => return self.vcpu(request, message, of),
-            Command::Service(vm) => fill(&mut message, &self.board.service(vm)),
-            Command::Order(order, vm) => {
-                let done = self.board.order(order, vm);
-                return self.done(request, command, message, done);
+        let done = match command {
+            Command::Hello => {
+                self.hello(&mut message);
+                Ok(())
             }
+            Command::Vm(vm) => {
+                self.vm(&mut message, vm);
+                Ok(())
+            }
+            Command::Vcpu(of) => self.vcpu(&mut message, of),
+            Command::Service(vm) => {
+                fill(&mut message, &self.board.service(vm));
+                Ok(())
+            }
+            Command::Report(first, vm) => {
+                let kept = self.board.last_crash(vm);
+                match kept.tell(first, &mut message.values) {
+                    crash::Told::All => Ok(()),
+                    crash::Told::Nothing => {
+                        message.status = Status::Nothing as u16;
+                        Ok(())
+                    }
+                    crash::Told::NotYet => Err(Denied::Busy),
+                }
+            }
+            Command::Order(order, vm) => self.board.order(order, vm),
             Command::ShutDown(vm) => {
                 let left = self.board.shut_down(vm);
                 fill(&mut message, &[left.unwrap_or(0)]);
-                return self.done(request, command, message, left.map(drop));
+                left.map(drop)
             }
-            Command::Change(change, vm) => {
-                let done = self.board.change(vm, change);
-                return self.done(request, command, message, done);
-            }
-            Command::Ask(about, of) => return self.ask(request, about, of),
-            Command::GoOn(about, of) => {
-                let same = self.session.exits_of == Some(of.id);
-                if !same {
-                    return Some(answer(request, Status::Nothing));
+            Command::Change(change, vm) => self.board.change(vm, change),
+            Command::Memory(vm, ipa, most) => self.memory(&mut message, vm, ipa, most),
+            Command::Ask(about, of) => match self.ask(request, about, of) {
+                Ok(None) => return None,
+                Ok(Some(status)) => {
+                    message.status = status as u16;
+                    Ok(())
                 }
-                return Some(self.tell(request, about));
+                Err(denied) => Err(denied),
+            },
+            Command::GoOn(about, of) => {
+                if self.session.told == Some((of.id, question(about))) {
+                    self.tell(&mut message, about);
+                } else {
+                    message.status = Status::Nothing as u16;
+                }
+                Ok(())
             }
-        }
-        Some(message)
-    }
-
-    /// Comes back to a command in so many microseconds.
-    fn later(&mut self, request: &Request, command: Command, us: u64) {
-        let at = self.in_us(us);
-        self.session.hand = Hand::Later(*request, command, at);
-    }
-
-    fn in_us(&self, us: u64) -> u64 {
-        let [now, frequency] = self.board.time();
-        now.saturating_add((frequency / 1000).saturating_mul(us) / 1000)
-    }
-
-    /// Answers an order or a change.
-    fn done(
-        &mut self,
-        request: &Request,
-        command: Command,
-        mut message: Message,
-        done: Result<(), Denied>,
-    ) -> Option<Message> {
+        };
         match done {
             Ok(()) => {}
             Err(Denied::Phase(now)) => {
@@ -246,12 +264,63 @@ impl<B: Board> InSession<'_, B> {
                 message.status = Status::Refused as u16;
                 fill(&mut message, &refusal(why));
             }
+            // Somebody else is at it at this moment.
             Err(Denied::Busy) => {
-                self.later(request, command, AGAIN_US);
+                let at = self.in_us(AGAIN_US);
+                self.session.hand = Hand::Later(*request, command, at);
                 return None;
             }
         }
         Some(message)
+    }
+
+    /// Whether a VM does not run, and so may be read.
+    fn rests(&self, vm: usize) -> Result<(), Denied> {
+        match self.board.vm(vm).phase {
+            Phase::Down | Phase::Ended | Phase::Paused => Ok(()),
+            phase => Err(Denied::Phase(phase)),
+        }
+    }
+
+    /// Finds memory of a VM, which is copied when the answer lies in the manager's buffer.
+    fn memory(
+        &mut self,
+        message: &mut Message,
+        vm: usize,
+        ipa: u64,
+        most: u16,
+    ) -> Result<(), Denied> {
+        self.rests(vm)?;
+        let VmState { phase, lives, .. } = self.board.vm(vm);
+        if lives == 0 {
+            message.status = Status::Nothing as u16;
+            return Ok(());
+        }
+        if phase == Phase::Paused && !self.board.is_paused(vm) {
+            message.status = Status::Silent as u16;
+            return Ok(());
+        }
+        let is_ram = |row: &&Region| {
+            let end = row.ipa.saturating_add(row.size);
+            row.kind == RegionKind::Ram as u16 && ipa < end
+        };
+        let (mut first, mut left) = (0, 0);
+        if let Some(row) = self.board.plan().regions_of(vm).iter().find(is_ram) {
+            first = ipa.max(row.ipa);
+            let offset = first.wrapping_sub(row.ipa);
+            left = row.size.wrapping_sub(offset);
+            self.session.memory = row.pa.wrapping_add(offset);
+        }
+        // A window shows so much of memory.
+        let shown = WINDOW.wrapping_sub(self.session.memory % WINDOW);
+        message.data = left.min(shown).min(most.into()) as u16;
+        fill(message, &[first, left, lives.into()]);
+        Ok(())
+    }
+
+    fn in_us(&self, us: u64) -> u64 {
+        let [now, frequency] = self.board.time();
+        now.saturating_add((frequency / 1000).saturating_mul(us) / 1000)
     }
 
     fn hello(&self, message: &mut Message) {
@@ -278,6 +347,12 @@ impl<B: Board> InSession<'_, B> {
             lives,
             settled,
         } = self.board.vm(vm);
+        // Of one that is being written there is another event, when it is there.
+        let kept = self.board.last_crash(vm);
+        if kept.tell(0, &mut message.values) != crash::Told::All {
+            message.values = [0; VALUES];
+        }
+        let [life, _, syndrome, address, pc, ..] = message.values;
         let [head, tail] = zerocopy::transmute!(row.name);
         let vcpus = plan.vcpus_of(vm).len() as u64;
         let kind = u64::from(row.class) | vcpus << 16 | u64::from(row.flags) << 32;
@@ -295,15 +370,16 @@ impl<B: Board> InSession<'_, B> {
                 let way = if stop.word == 0 { 1 } else { 2 };
                 way | u64::from(stop.timeout) << 32
             }),
+            life,
+            syndrome,
+            address,
+            pc,
         ];
         fill(message, &values);
     }
 
-    fn vcpu(&mut self, request: &Request, mut message: Message, of: Of) -> Option<Message> {
-        let Some(limits) = self.board.limits(of.id) else {
-            self.later(request, Command::Vcpu(of), AGAIN_US);
-            return None;
-        };
+    fn vcpu(&self, message: &mut Message, of: Of) -> Result<(), Denied> {
+        let limits = self.board.limits(of.id).ok_or(Denied::Busy)?;
         let (pcpu, power) = self.board.vcpu(of.id, of.vm, of.number);
         let values = [
             pcpu as u64,
@@ -314,49 +390,54 @@ impl<B: Board> InSession<'_, B> {
             limits.period,
             limits.pool.into(),
         ];
-        fill(&mut message, &values);
-        Some(message)
+        fill(message, &values);
+        Ok(())
     }
 
-    /// Asks a vCPU, or its pCPU, unless it is too early.
-    fn ask(&mut self, request: &Request, about: About, of: Of) -> Option<Message> {
+    /// Asks a vCPU, or its pCPU, unless it is too early. Gives a status if it is not to be asked.
+    fn ask(&mut self, request: &Request, about: About, of: Of) -> Result<Option<Status>, Denied> {
+        if let About::Registers(_) = about {
+            self.rests(of.vm)?;
+        }
         let hard = Class::HardRealtime as u16;
         let row = self.board.plan().vms.get(of.vm);
         let is_up = matches!(
             self.board.vm(of.vm).phase,
-            power::Phase::Running | power::Phase::Asked(_) | power::Phase::Paused
+            Phase::Running | Phase::Asked(_) | Phase::Paused
         );
         if row.is_some_and(|row| row.class == hard) && is_up {
-            return Some(answer(request, Status::WouldExit));
+            return Ok(Some(Status::WouldExit));
         }
         let [now, _] = self.board.time();
         if now < self.session.next {
             self.session.hand = Hand::Later(*request, Command::Ask(about, of), self.session.next);
-            return None;
+            return Ok(None);
         }
         self.session.next = self.in_us(APART_US);
-        self.session.exits_of = None;
-        let question = match about {
-            About::Exits(_) => monitor::Request::Exits,
-            About::Time | About::Waits(_) => monitor::Request::Time,
-        };
-        if let About::Exits(_) = about {
-            self.session.exits_of = Some(of.id);
+        self.session.told = None;
+        let question = question(about);
+        if question != monitor::Request::Time {
+            self.session.told = Some((of.id, question));
         }
         self.session.hand = Hand::Asked(*request, about, self.in_us(PATIENCE_US));
         self.board.ask(of.id, question);
-        None
+        Ok(None)
     }
 
     /// Tells what was answered.
-    fn tell(&self, request: &Request, about: About) -> Message {
-        let mut message = answer(request, Status::Done);
+    fn tell(&self, message: &mut Message, about: About) {
         let published = self.board.published();
         match about {
+            About::Registers(first) => {
+                let words = published.registers().iter().skip(first);
+                for (place, word) in message.values.iter_mut().zip(words) {
+                    *place = word.load(Ordering::Relaxed);
+                }
+            }
             About::Exits(first) => {
                 let totals = published.totals();
                 let sums = [totals.exits, totals.guest, totals.elapsed, totals.away];
-                fill(&mut message, &sums);
+                fill(message, &sums);
                 let mut places = message.values.iter_mut().skip(sums.len());
                 for class in ExitClass::ALL.iter().skip(first).take(2) {
                     let words = words_of(&published.class(*class));
@@ -368,7 +449,7 @@ impl<B: Board> InSession<'_, B> {
             About::Time | About::Waits(_) => {
                 let Some((usage, frequency)) = published.time() else {
                     message.status = Status::Nothing as u16;
-                    return message;
+                    return;
                 };
                 let account = &usage.account;
                 if let About::Waits(first) = about {
@@ -378,7 +459,7 @@ impl<B: Board> InSession<'_, B> {
                             *place = u64::from(*low) | u64::from(*high) << 32;
                         }
                     }
-                    return message;
+                    return;
                 }
                 let ns = |ticks| nanoseconds(ticks, frequency);
                 let state = match usage.run_state {
@@ -397,10 +478,18 @@ impl<B: Board> InSession<'_, B> {
                     account.overruns,
                     account.moves,
                 ];
-                fill(&mut message, &values);
+                fill(message, &values);
             }
         }
-        message
+    }
+}
+
+/// What the vCPU, or its pCPU, is asked.
+const fn question(about: About) -> monitor::Request {
+    match about {
+        About::Exits(_) => monitor::Request::Exits,
+        About::Registers(_) => monitor::Request::Registers,
+        About::Time | About::Waits(_) => monitor::Request::Time,
     }
 }
 

@@ -5,6 +5,7 @@ use core::mem::offset_of;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use bulkhead_abi::control::registers;
 use bulkhead_abi::exit::ExitClass;
 
 use super::cpu_time::Look;
@@ -14,6 +15,14 @@ use crate::console::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
 use crate::sched::{Usage, UsageWords};
 
 const REGISTERS: usize = size_of::<Registers>() / 8;
+/// Managers read them by these numbers.
+const _: () = assert!(
+    REGISTERS == registers::WORDS
+        && X == registers::X
+        && HEAD == registers::EL1
+        && SAMPLE == registers::PC
+        && SPSR == registers::PSTATE
+);
 const INTERRUPTS: usize = size_of::<Interrupts>() / 8;
 /// Number of words of [`Registers`] with which a [`Snapshot`] starts.
 const HEAD: usize = offset_of!(Registers, el1) / 8;
@@ -261,6 +270,11 @@ impl Published {
     /// Monitor: general-purpose register `n`.
     pub fn x(&self, n: usize) -> u64 {
         register(&self.registers, X.wrapping_add(n))
+    }
+
+    /// Monitor: all registers as words.
+    pub const fn registers(&self) -> &[AtomicU64; REGISTERS] {
+        &self.registers
     }
 
     /// Monitor: the interrupts.

@@ -80,6 +80,8 @@ pub trait Manager {
     fn answer(&mut self) -> Option<Message>;
     /// Another event.
     fn event(&mut self) -> Option<Message>;
+    /// Copies bytes that follow the message which is being sent, from this one on.
+    fn copy(&mut self, from: u32, to: At, bytes: u32);
     /// Whether an answer is still to come.
     fn is_asked(&self) -> bool;
 }
@@ -187,7 +189,7 @@ impl Ports {
                 && let Some(ring) = to_driver
                 && ring.has_next(memory, space)?
             {
-                self.say(ring, guest, budget)?;
+                self.say(ring, guest, budget, manager)?;
                 continue;
             }
             if !self.open {
@@ -201,7 +203,8 @@ impl Ports {
                 if let Some(ring) = messages
                     && ring.has_next(memory, space)?
                 {
-                    put(ring, guest, budget, message.as_bytes())?;
+                    let more = message.data.into();
+                    put(ring, guest, budget, message.as_bytes(), (more, manager))?;
                     self.sends = None;
                     continue;
                 }
@@ -266,6 +269,7 @@ impl Ports {
         ring: &mut GuestRing,
         guest: Guest<'_, M, S>,
         budget: &mut Budget,
+        manager: &mut impl Manager,
     ) -> Result<(), Broken> {
         let bit = self.says.trailing_zeros();
         self.says &= self.says.wrapping_sub(1);
@@ -284,7 +288,8 @@ impl Ports {
         } else {
             HEAD
         };
-        put(ring, guest, budget, bytes.get(..len).unwrap_or_default())
+        let bytes = bytes.get(..len).unwrap_or_default();
+        put(ring, guest, budget, bytes, (0, manager))
     }
 }
 
@@ -322,20 +327,22 @@ fn take<M: Memory, S: Space>(
     Ok(bytes)
 }
 
-/// Takes a chain, writes bytes there, and gives it back. A chain that has no room for them breaks the rules of the port.
+/// Takes a chain, writes bytes there, and so many more that the manager copies, and gives it back. A chain that has no room for them breaks the
+/// rules of the port.
 #[inline(never)]
 fn put<M: Memory, S: Space>(
     ring: &mut GuestRing,
     (memory, space): Guest<'_, M, S>,
     budget: &mut Budget,
     from: &[u8],
+    (more, manager): (u32, &mut impl Manager),
 ) -> Result<(), Broken> {
     let head = ring.take(memory, space)?;
     let mut walk = Walk::new(ring, head);
-    let mut rest = from;
+    let (mut rest, mut copied) = (from, 0);
     budget.look();
     for _ in 0..BUFFERS {
-        if rest.is_empty() {
+        if rest.is_empty() && copied == more {
             break;
         }
         budget.look();
@@ -343,22 +350,38 @@ fn put<M: Memory, S: Space>(
             break;
         }
         let (mut ipa, mut len) = walk.rest(Access::Write);
-        while len != 0 && !rest.is_empty() {
-            let (at, behind) = space.reach(ipa, Access::Write).ok_or(Broken)?;
-            let most = rest.len().min(len as usize).min(behind as usize);
-            let Some((now, later)) = rest.split_at_checked(most) else {
-                break;
+        loop {
+            let left = if rest.is_empty() {
+                more.wrapping_sub(copied)
+            } else {
+                rest.len() as u32
             };
-            store(memory, at, now);
-            rest = later;
-            ipa = ipa.wrapping_add(most as u64);
-            len = len.wrapping_sub(most as u32);
+            let most = left.min(len);
+            if most == 0 {
+                break;
+            }
+            let (at, behind) = space.reach(ipa, Access::Write).ok_or(Broken)?;
+            let most = most.min(u32::try_from(behind).unwrap_or(u32::MAX));
+            match rest.split_at_checked(most as usize) {
+                Some((now, later)) if !rest.is_empty() => {
+                    store(memory, at, now);
+                    rest = later;
+                }
+                _ => {
+                    manager.copy(copied, at, most);
+                    copied = copied.wrapping_add(most);
+                    budget.copied(most);
+                }
+            }
+            ipa = ipa.wrapping_add(most.into());
+            len = len.wrapping_sub(most);
         }
     }
-    if !rest.is_empty() {
+    if !rest.is_empty() || copied != more {
         return Err(Broken);
     }
-    ring.give(head, from.len() as u32, memory, space)
+    let bytes = (from.len() as u32).wrapping_add(more);
+    ring.give(head, bytes, memory, space)
 }
 
 /// Reads bytes that lie behind one another.

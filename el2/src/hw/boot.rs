@@ -32,6 +32,8 @@ core::arch::global_asm!(
     idle_is = const EARLY.idle.2,
 );
 core::arch::global_asm!(include_str!("vectors.s"));
+#[cfg(feature = "managed")]
+core::arch::global_asm!(include_str!("rare.s"));
 
 unsafe extern "C" {
     static __el2_start: u8;

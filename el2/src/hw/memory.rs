@@ -3,9 +3,12 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use bulkhead_core::virtio::memory::{At, Memory};
+
 use super::bytes::zero_lines;
 use super::layout::{BLOCK_SIZE, SOURCE, TARGET};
 use super::mmu::{CopyWindows, Use};
+use super::service::Mapped;
 
 /// The largest number of bytes that are copied or scrubbed between two checks for other work.
 pub const SLICE: u64 = 8 * 1024;
@@ -63,6 +66,14 @@ pub fn read_word(copy_windows: &mut CopyWindows, pa: u64) -> u32 {
     }
     copy_windows.close(SOURCE);
     value
+}
+
+/// Copies memory of a VM that does not run to where the map of a service thread's pCPU, which this is, has that of another one. The range lies in
+/// one block.
+pub fn copy_out(copy_windows: &mut CopyWindows, pa: u64, to: At, bytes: u32) {
+    let source = copy_windows.open(SOURCE, pa, Use::Read);
+    Mapped.copy(At::new(source), to, bytes.into());
+    copy_windows.close(SOURCE);
 }
 
 /// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a

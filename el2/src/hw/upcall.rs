@@ -1,6 +1,9 @@
 //! Calls to the modules above `hw`, by the symbols that `entry.rs` defines: `hw` imports nothing
 //! from those modules, and measurements tell by the symbols what a thread of EL2 does.
 
+#[cfg(feature = "managed")]
+use bulkhead_core::vgic::Notify;
+
 use super::gic::Taken;
 use super::state::Vcpu;
 
@@ -64,6 +67,32 @@ pub fn poll(vcpu: &mut Vcpu) -> bool {
 pub fn deliver_mail(vcpu: &mut Vcpu) {
     // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_mail(vcpu) }
+}
+
+#[cfg(feature = "managed")]
+unsafe extern "C" {
+    fn rare_synchronous(state: *mut u8, esr: u64, begin: u64, pc: u64);
+    fn rare_beside(state: *mut u8, whom: u64, esr: u64, begin: u64, pc: u64);
+}
+
+/// Handles a synchronous exit off the fast path, by way of `rare.s`.
+#[cfg(feature = "managed")]
+#[inline(always)]
+pub fn handle_rare_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    let state = core::ptr::from_mut(vcpu).cast();
+    // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
+    // `rare_synchronous_exit` with this reference.
+    unsafe { rare_synchronous(state, esr, begin, pc) }
+}
+
+/// Handles the end of an SGI to a sibling on this pCPU, by way of `rare.s`.
+#[cfg(feature = "managed")]
+#[inline(always)]
+pub fn handle_rare_beside(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
+    let state = core::ptr::from_mut(vcpu).cast();
+    // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
+    // `rare_beside_exit` with this reference.
+    unsafe { rare_beside(state, whom.0.into(), esr, begin, pc) }
 }
 
 /// Handles an interrupt off the fast path, by way of the vectors.

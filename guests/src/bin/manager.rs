@@ -311,7 +311,7 @@ fn wrong(port: &mut ControlPort) {
     for version in [0, VERSION + 1, u16::MAX] {
         broken("version", Status::Version, &|it| it.version = version);
     }
-    for kind in [0, 18, 0x101, 0x7fff] {
+    for kind in [0, Kind::ALL.len() as u16 + 1, 0x101, 0x7fff] {
         broken("kind", Status::Kind, &|it| {
             it.kind = kind & 0xff | kind & 0x7f00
         });

@@ -7,7 +7,9 @@
 #![no_main]
 
 use bulkhead_abi::call::End;
-use bulkhead_abi::control::{EVENT_STATE, Follows, Kind, Message, Phase, Status};
+use bulkhead_abi::control::{EVENT_STATE, Follows, Kind, Message, Phase, Status, crash};
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::syndrome;
 use bulkhead_guests::virtio::port::ControlPort;
 use bulkhead_guests::{Board, check, gic, guest, println, shared, sysreg, timer, virtio};
 use core::sync::atomic::Ordering::Relaxed;
@@ -247,6 +249,59 @@ impl Manager {
             check::equal("and has not begun again", self.word(vm, 1), 1);
             self.start(vm);
         }
+        self.the_crash_is_reported();
+    }
+
+    /// That of the life before, while the VM is up again.
+    fn the_crash_is_reported(&mut self) {
+        let state = self.state(CRASHES);
+        let [.., life, esr, far, pc] = state.values;
+        check::equal("the life that crashed", life, 1);
+        check::equal(
+            "what it did: a fetch",
+            syndrome::class(esr),
+            syndrome::ec::FETCH_LOWER,
+        );
+        check::holds(
+            "from its vectors",
+            pc != 0 && pc == far,
+            format_args!("{pc:#x} {far:#x}"),
+        );
+        let (status, report) = self.port.about(Kind::Report, CRASHES, NONE);
+        check::holds("the report", status == Some(Status::Done), "none");
+        let [_, vcpu, told, address, at, fault, when, exits, ..] = report.values;
+        check::equal("its vCPU", vcpu, 0);
+        check::holds(
+            "the same crash",
+            [told, address, at] == [esr, far, pc],
+            "another one",
+        );
+        check::equal("whose vector it was", fault, crash::VECTOR);
+        let ago = timer::now().wrapping_sub(when);
+        check::holds("not long ago", ago < timer::ticks(60_000_000), ago);
+        let last = (exits.wrapping_sub(1) % crash::EXITS as u64) * crash::EXIT as u64;
+        let first = crash::HEAD as u64 + last;
+        let (_, exit) = self.port.about(Kind::Report, CRASHES, [first, 0, 0, 0]);
+        let told = [exit.values[0], exit.values[1], exit.values[3]];
+        let class = ExitClass::FetchAbort as u64;
+        check::holds(
+            "the last exit is the crash",
+            told == [pc, esr, class],
+            format_args!("{told:x?}"),
+        );
+        let (status, _) = self.port.about(Kind::Report, RESETS, NONE);
+        check::holds(
+            "of who has not crashed",
+            status == Some(Status::Nothing),
+            "not so",
+        );
+        let words = [crash::WORDS as u64, 0, 0, 0];
+        let (status, _) = self.port.about(Kind::Report, CRASHES, words);
+        check::holds(
+            "of a word too many",
+            status == Some(Status::Value),
+            "not so",
+        );
     }
 
     fn the_last_order_holds(&mut self) {

@@ -80,6 +80,8 @@ pub struct ControlPort {
     asks: Buffer,
     events: ArrayVec<Message, KEPT>,
     number: u32,
+    /// Bytes that follow the message that came last.
+    data: usize,
     /// Bytes and pieces of what was posted last.
     posted: (usize, usize),
 }
@@ -119,6 +121,7 @@ impl ControlPort {
             asks: Buffer::new()?,
             events: ArrayVec::new(),
             number: 0,
+            data: 0,
             posted: (0, 1),
         };
         port.find().ok()?;
@@ -197,8 +200,19 @@ impl ControlPort {
                 .ok()?;
         }
         let bytes = self.answer.taken(&mut self.messages)?;
-        let message = self.answer.bytes.get(..bytes)?;
-        Message::read_from_bytes(message).ok()
+        let whole = self.answer.bytes.get(..bytes)?;
+        let (message, data) = Message::read_from_prefix(whole).ok()?;
+        // Behind an event are those of the answer before it no more.
+        self.data = data.len();
+        (data.len() == usize::from(message.data)).then_some(message)
+    }
+
+    /// The bytes that follow the message that came last.
+    pub fn data(&self) -> &[u8] {
+        let behind = self.answer.bytes.get(size_of::<Message>()..);
+        behind
+            .and_then(|it| it.get(..self.data))
+            .unwrap_or_default()
     }
 
     /// Gives the device these bytes in so many pieces. [`Self::is_read`] says when it has read them.

@@ -112,6 +112,20 @@ pub enum Verb {
   bulkheadctl events
   bulkheadctl events --follow --json")]
     Events(EventArgs),
+    /// Show what EL2 says of the last crash of a VM
+    ///
+    /// EL2 keeps it until the VM crashes again, also while the VM runs anew. A Linux that panics does not crash so: it resets, or stands still.
+    #[command(after_help = "Examples:
+  bulkheadctl report linux
+  bulkheadctl report linux --json | jq '.report.last[0]'")]
+    Report(VmArgs),
+    /// Write memory and registers of a VM that is stopped or paused into a file, as an ELF core
+    ///
+    /// gdb opens it, and of a Linux `crash` does. It has what the VM knew, keys and passwords too; the file is for this user only.
+    #[command(after_help = "Examples:
+  bulkheadctl dump linux -o linux.core
+  bulkheadctl pause linux && bulkheadctl dump linux -o linux.core && bulkheadctl resume linux")]
+    Dump(DumpArgs),
     /// Show all the time what each vCPU does
     #[command(after_help = "Examples:
   bulkheadctl top
@@ -172,6 +186,16 @@ impl From<VmArgs> for OrderArgs {
             wait: None,
         }
     }
+}
+
+/// A VM, and a file.
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// Name of the VM
+    pub vm: String,
+    /// The file, which is there when all of it is
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
 }
 
 /// A VM, or all.

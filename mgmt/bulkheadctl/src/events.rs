@@ -88,6 +88,10 @@ fn say_state(printer: &Printer, vm: &Vm, own: u16) -> Result<(), Stop> {
     if let (Some(end), Some(follows)) = (vm.end, vm.follows_words()) {
         text = format!("{text}; last end: {}, {follows}", end.words());
     }
+    if let Some(crash) = vm.crash {
+        let (life, words) = (crash.life, crash.words());
+        text = format!("{text}; crash of life {life}: {words}, {crash}");
+    }
     Ok(printer.text(&(text + "\n"))?)
 }
 

@@ -3,10 +3,12 @@
 
 pub mod cli;
 mod doctor;
+mod dump;
 mod events;
 mod limits;
 mod output;
 mod policy;
+mod report;
 mod sample;
 mod shell;
 mod stats;
@@ -44,6 +46,8 @@ pub fn run(cli: Cli) -> u8 {
         Verb::Budgets(args) => limits::budgets(&access, &printer, args),
         Verb::Pools(args) => limits::pools(&access, &printer, args),
         Verb::Events(args) => events::run(&access, &printer, args),
+        Verb::Dump(args) => dump::run(&access, &printer, args),
+        Verb::Report(args) => report::run(&access, &printer, args),
         Verb::Top(args) => top::run(&access, &printer, args),
         Verb::Policy(args) => policy::run(&access, &printer, args),
         Verb::Doctor => doctor::run(&access, &printer),

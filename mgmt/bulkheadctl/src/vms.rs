@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{OrderArgs, StopArgs};
 use crate::output::{Paint, Printer};
+use crate::report;
 use crate::table::Table;
 use crate::verb::{Ended, connect};
 use crate::words::duration;
@@ -25,6 +26,7 @@ pub fn as_json(vm: &Vm, manager: u16) -> Value {
         "restarts": vm.restarts,
         "end": vm.end.map(|end| end.words()),
         "follows": vm.follows_words(),
+        "crash": vm.crash.as_ref().map(report::as_json),
         "rights": vm.rights_words(),
         "stop": vm.stop_word(),
         "stop_timeout_ms": vm.stop_timeout_ms(),

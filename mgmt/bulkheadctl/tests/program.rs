@@ -326,6 +326,97 @@ fn events_are_followed_from_how_vms_stand() {
 }
 
 #[test]
+fn the_report_of_a_crash_is_shown_whole() {
+    let board = Board::start(Fake::default());
+    assert_eq!(board.text("report linux"), "linux: it has not crashed\n");
+    assert_eq!(board.json("list")["vms"][1]["crash"], Value::Null);
+    board.fake.lock().expect("a board").crash(1, 2);
+    let text = board.text("report linux");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "linux: crash of life 2, vCPU 1: access to an address that the VM does not have",
+            "pc=0x40000040 class=0x24 syndrome=0x92000046 address=0xdead0000"
+        ]
+        .map(|line| line.replace(
+            "access to an address that the VM does not have",
+            "access to a device by an instruction without syndrome"
+        )),
+        "{text}"
+    );
+    assert!(lines[2].starts_with("1.000 s"), "{text}");
+    assert_eq!(lines.len(), 3 + 16);
+    assert!(
+        lines[3].starts_with("hvc ") && lines[3].contains("pc=0x100f"),
+        "{text}"
+    );
+    let report = &board.json("report linux")["report"];
+    assert_eq!(
+        (&report["life"], &report["at_s"]),
+        (&Value::from(2), &Value::from(1.0))
+    );
+    assert_eq!(report["last"][15]["pc"], 0x1000);
+    assert_eq!(board.json("list")["vms"][1]["crash"]["pc"], 0x4000_0040);
+    let events = board.text("events");
+    assert!(
+        events.contains("crash of life 2: access to a device"),
+        "{events}"
+    );
+    board.fake.lock().expect("a board").vms[1].rights = 0;
+    assert_eq!(board.ctl("report linux").status.code(), Some(2));
+}
+
+#[test]
+fn a_dump_is_there_whole_or_not_at_all() {
+    let mut fake = Fake::default();
+    fake.vms[1].phase = Phase::Down;
+    fake.vms[1].ram = vec![(0x4000_0000, vec![7; 0x3000])];
+    fake.vms[3].phase = Phase::Paused;
+    fake.vms[3].ram = vec![(0x4000_0000, vec![8; 0x1000])];
+    let board = Board::start(fake);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let files = || std::fs::read_dir(folder.path()).expect("a folder").count();
+    let core = path("core");
+    // What is left of one that was broken off, which others could read.
+    std::fs::write(path("core.partial"), "old").expect("written");
+    let text = board.text(&format!("dump linux -o {}", core.display()));
+    assert!(
+        text.starts_with("linux: 12 KiB of life 1, registers of 2 of 2 vCPUs, in "),
+        "{text}"
+    );
+    let bytes = std::fs::read(&core).expect("a file");
+    assert!(bytes.starts_with(b"\x7fELF") && bytes.len() > 0x3000);
+    let mode = std::fs::metadata(&core).expect("a file").permissions();
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777,
+        0o600
+    );
+    assert_eq!(files(), 1);
+    // A paused control loop is not asked for its registers.
+    let other = path("other");
+    let dumped = board.json(&format!("dump control -o {}", other.display()));
+    assert_eq!(dumped["vcpus"], serde_json::json!([]));
+    assert!(dumped["untold"].is_string());
+    std::fs::remove_file(&other).expect("it was there");
+    let running = board.ctl(&format!("dump rt -o {}", other.display()));
+    assert_eq!(running.status.code(), Some(1));
+    let why = String::from_utf8_lossy(&running.stderr).into_owned();
+    assert!(
+        why.contains("cannot dump rt") && why.contains("running"),
+        "{why}"
+    );
+    board.fake.lock().expect("a board").vms[1].rights &= !right::DUMP;
+    let foreign = board.ctl(&format!("dump linux -o {}", other.display()));
+    let why = String::from_utf8_lossy(&foreign.stderr).into_owned();
+    assert!(why.contains("add \"dump\" for linux"), "{why}");
+    assert_eq!(files(), 1);
+    let nowhere = board.ctl("dump linux -o /nonexistent/core");
+    assert_eq!(nowhere.status.code(), Some(3));
+}
+
+#[test]
 fn doctor_asks_each_pcpu_and_says_what_is_wrong() {
     let board = Board::start(Fake::default());
     let found = board.json("doctor");

@@ -6,6 +6,7 @@ use std::io::Write;
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{EVENT_LIMITS, EVENT_STATE, Follows, Message, Phase};
 use bulkhead_control::board::Vm;
+use bulkhead_control::crash::Report;
 
 /// Priorities of syslog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,26 @@ impl Journal {
         let (priority, text) = line(&vm, self.known.get(&vm.index));
         self.say(priority, &text);
         self.known.insert(vm.index, vm);
+    }
+
+    /// Whether what is known of a VM's crash is older than this.
+    pub fn is_new_crash(&self, vm: &Vm) -> bool {
+        let known = self.known.get(&vm.index).and_then(|known| known.crash);
+        vm.crash.is_some() && vm.crash != known
+    }
+
+    /// Says what EL2 reports of a crash.
+    pub fn crash(&mut self, vm: u16, report: &Report) {
+        let known = self.known.get(&vm);
+        let name = known.map_or_else(|| format!("VM {vm}"), |vm| vm.name.clone());
+        let (life, vcpu, crash) = (report.crash.life, report.vcpu, &report.crash);
+        let words = report.words();
+        let text = format!("{name}: crash of life {life}, vCPU {vcpu}: {words}, {crash}");
+        self.say(Priority::Warning, &text);
+        for (n, exit) in (1..).zip(&report.last) {
+            let text = format!("{name}: exit {n} before it: {exit}");
+            self.say(Priority::Info, &text);
+        }
     }
 
     /// Says an event.
@@ -112,6 +133,7 @@ mod tests {
             follows: follows as u64,
             restarts: 0,
             stop: 0,
+            crash: None,
         }
     }
 

@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bulkhead_abi::control::{Kind, Message, Request, Status, VERSION};
+use bulkhead_abi::control::{EVENT_STATE, Kind, Message, Request, Status, VERSION};
 use bulkhead_control::board::{Hello, Vm};
 use bulkhead_control::connection::{Incoming, REQUEST};
+use bulkhead_control::crash::Reading;
 use bulkhead_control::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
@@ -57,6 +58,8 @@ pub struct Server {
     said: String,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
+    /// Reports of crashes that are being read, by VM.
+    reports: BTreeMap<u16, Reading>,
 }
 
 impl Server {
@@ -77,6 +80,7 @@ impl Server {
             said: String::new(),
             clients: BTreeMap::new(),
             last_client: 0,
+            reports: BTreeMap::new(),
         })
     }
 
@@ -163,7 +167,7 @@ impl Server {
                     out: VecDeque::new(),
                     written: 0,
                 });
-                self.ask(Kind::Hello, 0);
+                self.ask(Kind::Hello, 0, 0);
             }
             Err(failure) => {
                 let why = if failure.why.is_empty() { "" } else { ": " };
@@ -181,11 +185,12 @@ impl Server {
     }
 
     /// Asks something for the daemon itself.
-    fn ask(&mut self, kind: Kind, vm: u16) {
+    fn ask(&mut self, kind: Kind, vm: u16, value: u64) {
         let request = Request {
             version: VERSION,
             kind: kind as u16,
             vm,
+            values: [value, 0, 0, 0],
             ..Request::default()
         };
         self.send(Asker::Daemon, request);
@@ -203,6 +208,7 @@ impl Server {
         self.again = Instant::now() + AGAIN;
         self.relay = Relay::new(self.relay.last());
         self.clients.clear();
+        self.reports.clear();
         self.say_once(Priority::Warning, format!("the port is gone: {why}"));
     }
 
@@ -234,7 +240,10 @@ impl Server {
         // One message a turn: clients have theirs in between.
         let Some(port) = &mut self.port else { return };
         match port.incoming.read(&mut port.file) {
-            Ok(Some(message)) => self.take(message),
+            Ok(Some((message, data))) => {
+                let data = data.to_vec();
+                self.take(message, &data);
+            }
             Ok(None) => {}
             Err(error) if is_later(&error) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
@@ -244,17 +253,21 @@ impl Server {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: Message, data: &[u8]) {
         match self.relay.route(message) {
             Route::Answer(Asker::Daemon, answer) => self.take_answer(&answer),
-            Route::Answer(Asker::Client(id), answer) => self.give(id, &answer),
+            Route::Answer(Asker::Client(id), answer) => self.give(id, &answer, data),
             Route::Event(event) => {
-                self.journal.event(&event);
+                if event.kind == EVENT_STATE {
+                    self.take_state(Vm::of(&event));
+                } else {
+                    self.journal.event(&event);
+                }
                 let all: Vec<u64> = self.clients.keys().copied().collect();
                 for id in all {
                     let is_behind = |client: &Client| client.out.len() >= BACKLOG;
                     if !self.clients.get(&id).is_some_and(is_behind) {
-                        self.give(id, &event);
+                        self.give(id, &event, &[]);
                     }
                 }
             }
@@ -289,17 +302,48 @@ impl Server {
                 ),
             );
             for vm in hello.seen() {
-                self.ask(Kind::Vm, vm);
+                self.ask(Kind::Vm, vm, 0);
             }
+        } else if answer.kind == Kind::Report as u16 {
+            self.take_report(answer);
         } else {
-            self.journal.state(Vm::of(answer));
+            self.take_state(Vm::of(answer));
         }
     }
 
-    fn give(&mut self, id: u64, message: &Message) {
+    /// Takes the state of a VM, and reads the report of its crash if that is a new one.
+    fn take_state(&mut self, vm: Vm) {
+        let (index, is_new) = (vm.index, self.journal.is_new_crash(&vm));
+        self.journal.state(vm);
+        // A report that is being read becomes that of this crash by itself.
+        if is_new && !self.reports.contains_key(&index) {
+            self.reports.insert(index, Reading::default());
+            self.ask(Kind::Report, index, 0);
+        }
+    }
+
+    /// Takes words of a report, and asks for the next ones.
+    fn take_report(&mut self, answer: &Message) {
+        let Some(reading) = self.reports.get_mut(&answer.vm) else {
+            return;
+        };
+        match reading.take(answer) {
+            None => {
+                let first = reading.first();
+                self.ask(Kind::Report, answer.vm, first);
+            }
+            Some(report) => {
+                self.reports.remove(&answer.vm);
+                self.journal.crash(answer.vm, &report);
+            }
+        }
+    }
+
+    fn give(&mut self, id: u64, message: &Message, data: &[u8]) {
         // Who has gone gets nothing.
         if let Some(client) = self.clients.get_mut(&id) {
             client.out.extend(message.as_bytes());
+            client.out.extend(data);
             self.write_client(id);
         }
     }
@@ -374,7 +418,7 @@ impl Server {
                 status: Status::Reserved as u16,
                 ..Message::default()
             };
-            return self.give(id, &answer);
+            return self.give(id, &answer, &[]);
         }
         self.send(Asker::Client(id), request);
     }

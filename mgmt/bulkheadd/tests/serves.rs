@@ -66,6 +66,28 @@ fn many_requests_at_once_are_all_answered() {
 }
 
 #[test]
+fn each_crash_is_logged_once_with_its_last_exits() {
+    let daemon = Daemon::start();
+    let mut fake = Fake::default();
+    fake.crash(1, 1);
+    let el2 = daemon.plug(fake);
+    let last = "<6>linux: exit 16 before it: hvc              pc=0x1000 ";
+    daemon.wait_for(|log| log.contains(last));
+    assert!(daemon.logged().contains(
+        "<4>linux: crash of life 1, vCPU 1: access to a device by an instruction without syndrome, pc=0x40000040 "
+    ));
+    el2.tell(1);
+    el2.board().crash(1, 2);
+    el2.tell(1);
+    el2.tell(1);
+    daemon.wait_for(|log| log.matches(last).count() == 2);
+    let mut client = daemon.client();
+    client.call(of(Kind::Hello, 0)).expect("answered");
+    let log = daemon.logged();
+    assert_eq!(log.matches("linux: crash of life").count(), 2, "{log}");
+}
+
+#[test]
 fn events_go_to_all_clients_and_to_the_log() {
     let daemon = Daemon::start();
     let el2 = daemon.plug(Fake::default());

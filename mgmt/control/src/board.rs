@@ -5,6 +5,8 @@ use bulkhead_abi::control::{Follows, Message, Phase, right};
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Class, CpuPolicy};
 
+use crate::crash::Crash;
+
 /// Who is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
@@ -73,6 +75,8 @@ pub struct Vm {
     pub restarts: u64,
     /// How it is asked to stop, and what time it has for it, as [`Kind::Vm`](bulkhead_abi::control::Kind::Vm) tells it.
     pub stop: u64,
+    /// Its last crash.
+    pub crash: Option<Crash>,
 }
 
 impl Vm {
@@ -96,6 +100,7 @@ impl Vm {
             follows: values[7],
             restarts: values[8],
             stop: values[9],
+            crash: Crash::of(message),
         }
     }
 

@@ -81,35 +81,42 @@ impl From<Trouble> for Failure {
 }
 
 /// Puts messages together from what reads give: a read may end anywhere.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Incoming {
-    bytes: [u8; MESSAGE],
-    filled: usize,
-}
-
-impl Default for Incoming {
-    fn default() -> Self {
-        let bytes = [0; MESSAGE];
-        Self { bytes, filled: 0 }
-    }
+    bytes: Vec<u8>,
+    /// The message is whole, with what follows it.
+    is_whole: bool,
 }
 
 impl Incoming {
-    /// Reads once; gives a message if that has completed one.
+    /// Reads once; gives a message if that has completed one, and what follows it ([`Message::data`]).
     ///
     /// # Errors
     /// Reading failed, [`ErrorKind::UnexpectedEof`] at the end, or [`ErrorKind::WouldBlock`] when there is nothing now.
-    pub fn read(&mut self, from: &mut impl Read) -> io::Result<Option<Message>> {
-        let read = from.read(&mut self.bytes[self.filled..])?;
-        if read == 0 {
+    pub fn read(&mut self, from: &mut impl Read) -> io::Result<Option<(Message, &[u8])>> {
+        if self.is_whole {
+            self.bytes.clear();
+            self.is_whole = false;
+        }
+        let filled = self.bytes.len();
+        self.bytes.resize(self.length(), 0);
+        let read = from.read(&mut self.bytes[filled..]);
+        self.bytes.truncate(filled + *read.as_ref().unwrap_or(&0));
+        if read? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        self.filled += read;
-        if self.filled < MESSAGE {
-            return Ok(None);
-        }
-        self.filled = 0;
-        Ok(Message::read_from_bytes(&self.bytes).ok())
+        self.is_whole = self.bytes.len() == self.length();
+        let message = Message::read_from_prefix(&self.bytes).ok();
+        let whole = message.filter(|_| self.is_whole);
+        Ok(whole)
+    }
+
+    /// Length of the message that is being read, as far as is known.
+    fn length(&self) -> usize {
+        let message = Message::read_from_prefix(&self.bytes).ok();
+        // Other versions are for those to say who know them.
+        let data = message.filter(|(message, _)| message.version == VERSION);
+        MESSAGE + data.map_or(0, |(message, _)| message.data.into())
     }
 }
 
@@ -121,7 +128,8 @@ pub struct Connection<T> {
     last: u32,
     /// Numbers of requests whose answers somebody waits for.
     awaited: Vec<u32>,
-    answers: Vec<Message>,
+    /// Answers, each with what follows it.
+    answers: Vec<(Message, Vec<u8>)>,
     events: VecDeque<Message>,
     /// Time in which an answer has to come.
     pub patience: Duration,
@@ -175,9 +183,20 @@ impl<T: Read + Write + AsFd> Connection<T> {
     /// # Errors
     /// None came in time, or one of another version.
     pub fn answer(&mut self, number: u32) -> Result<Message, Trouble> {
+        self.answer_data(number).map(|(answer, _)| answer)
+    }
+
+    /// The same, with the bytes that follow the answer.
+    ///
+    /// # Errors
+    /// None came in time, or one of another version.
+    pub fn answer_data(&mut self, number: u32) -> Result<(Message, Vec<u8>), Trouble> {
         let end = Instant::now() + self.patience;
         let answer = loop {
-            let kept = self.answers.iter().position(|one| one.number == number);
+            let kept = self
+                .answers
+                .iter()
+                .position(|(one, _)| one.number == number);
             if let Some(at) = kept {
                 break Ok(self.answers.swap_remove(at));
             }
@@ -188,11 +207,11 @@ impl<T: Read + Write + AsFd> Connection<T> {
             }
         };
         self.awaited.retain(|one| *one != number);
-        let answer = answer?;
+        let (answer, data) = answer?;
         if answer.status == Status::Version as u16 {
             return Err(Trouble::Version(answer.values[0]));
         }
-        Ok(answer)
+        Ok((answer, data))
     }
 
     /// The next event: one that was kept, or the first that comes within `timeout`; without one it waits for ever.
@@ -209,6 +228,11 @@ impl<T: Read + Write + AsFd> Connection<T> {
                 return Ok(None);
             }
         }
+    }
+
+    /// Events that were kept, which nobody has taken.
+    pub fn events(&self) -> impl Iterator<Item = &Message> {
+        self.events.iter()
     }
 
     /// Forgets the events that were kept.
@@ -254,8 +278,8 @@ impl<T: Read + Write + AsFd> Connection<T> {
         if wait(&self.link, PollFlags::IN, end)?.is_empty() {
             return Ok(false);
         }
-        let message = match self.incoming.read(&mut self.link) {
-            Ok(Some(message)) => message,
+        let (message, data) = match self.incoming.read(&mut self.link) {
+            Ok(Some(whole)) => whole,
             Ok(None) => return Ok(true),
             Err(error)
                 if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) =>
@@ -270,7 +294,7 @@ impl<T: Read + Write + AsFd> Connection<T> {
         if message.number != 0 {
             // Others are answers to who had the port before, or that came too late.
             if self.awaited.contains(&message.number) {
-                self.answers.push(message);
+                self.answers.push((message, data.to_vec()));
             }
         } else if message.kind >= EVENT_STATE {
             if self.events.len() == KEPT {

@@ -4,6 +4,9 @@
 
 pub mod board;
 pub mod connection;
+pub mod core_file;
+pub mod crash;
+pub mod dump;
 pub mod failure;
 pub mod manager;
 pub mod order;

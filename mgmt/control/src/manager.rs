@@ -9,6 +9,7 @@ use bulkhead_abi::exit::ExitClass;
 
 use crate::board::{Exits, Hello, Service, Time, Vcpu, Vm, WAIT_CLASSES, Waits};
 use crate::connection::{Connection, Trouble};
+use crate::crash::{Reading, Report};
 use crate::failure::Failure;
 use crate::refusal;
 
@@ -57,6 +58,20 @@ impl<T: Read + Write + AsFd> Manager<T> {
         given: &[u64],
     ) -> Result<Message, Trouble> {
         self.connection.call(request_of(kind, vm, vcpu, given))
+    }
+
+    /// The same, with the bytes that follow the answer.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn request_data(
+        &mut self,
+        kind: Kind,
+        vm: u16,
+        given: &[u64],
+    ) -> Result<(Message, Vec<u8>), Trouble> {
+        let number = self.connection.send(request_of(kind, vm, 0, given))?;
+        self.connection.answer_data(number)
     }
 
     /// The same where another status than "done" is a failure; `name` is that of the VM.
@@ -202,6 +217,25 @@ impl<T: Read + Write + AsFd> Manager<T> {
     pub fn service(&mut self, vm: &Vm) -> Result<Told<Service>, Failure> {
         let answer = self.statistics(Kind::Service, vm, 0, &[])?;
         Ok(answer.map(|answer| Service::of(&answer)))
+    }
+
+    /// The report of the last crash of a VM, if it has crashed.
+    ///
+    /// # Errors
+    /// EL2 does not tell it.
+    pub fn report(&mut self, vm: &Vm) -> Result<Option<Report>, Failure> {
+        let mut reading = Reading::default();
+        loop {
+            let answer = self.request(Kind::Report, vm.index, 0, &[reading.first()])?;
+            match Status::of(answer.status) {
+                Some(Status::Done) => {}
+                Some(Status::Nothing) => return Ok(None),
+                _ => return Err(refusal::failure(Kind::Report, &vm.name, &answer)),
+            }
+            if let Some(report) = reading.take(&answer) {
+                return Ok(Some(report));
+            }
+        }
     }
 
     /// A question for statistics: that there are none is an answer, too.

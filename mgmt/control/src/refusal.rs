@@ -15,6 +15,9 @@ const fn verb(kind: Kind) -> &'static str {
         Kind::Pause => "pause",
         Kind::Resume => "resume",
         Kind::Time | Kind::Waits | Kind::Exits | Kind::Service => "get statistics",
+        Kind::Report => "get the report of the last crash",
+        Kind::Registers => "get registers",
+        Kind::Memory => "dump",
         Kind::Weight => "set the weight",
         Kind::Cap => "set the cap",
         Kind::Budget => "set the budget",
@@ -25,7 +28,13 @@ const fn verb(kind: Kind) -> &'static str {
 /// The failure that an answer other than "done" is; `vm` is the name of the VM.
 pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
     let what = match kind {
-        Kind::Start | Kind::Stop | Kind::Shutdown | Kind::Restart | Kind::Pause | Kind::Resume => {
+        Kind::Start
+        | Kind::Stop
+        | Kind::Shutdown
+        | Kind::Restart
+        | Kind::Pause
+        | Kind::Resume
+        | Kind::Memory => {
             format!("cannot {} {vm}", verb(kind))
         }
         Kind::Hello => format!("cannot {}", verb(kind)),
@@ -76,6 +85,9 @@ pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
                 }
                 (Kind::Pause, Some(Phase::Asked)) => {
                     format!("bulkheadctl start {vm} has it start again when it has ended")
+                }
+                (Kind::Memory | Kind::Registers, Some(Phase::Running)) => {
+                    format!("bulkheadctl pause {vm}, or bulkheadctl stop {vm}")
                 }
                 (_, Some(Phase::Paused)) => format!("bulkheadctl resume {vm}"),
                 (_, Some(Phase::Ended | Phase::Stopping | Phase::Starting)) => {

@@ -2,6 +2,10 @@
 //! ([`bulkhead_abi::control`]), and can be told to behave badly.
 #![forbid(unsafe_code)]
 
+mod demand;
+mod dump;
+mod limits;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +13,12 @@ use std::thread::{self, JoinHandle};
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, VERSION, right,
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Request, Status, VALUES, VERSION, crash, right,
 };
 use bulkhead_abi::plan::{Class, CpuPolicy};
 use zerocopy::{FromBytes, IntoBytes};
+
+pub use demand::Demand;
 
 /// A VM.
 #[derive(Clone, Debug)]
@@ -51,34 +57,10 @@ pub struct FakeVm {
     pub obeys: bool,
     /// What it wants, in place of always the same.
     pub demand: Option<Demand>,
-}
-
-/// What a VM wants of its CPU, and what it has had so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Demand {
-    /// Thousandths of the time that it would run.
-    pub wants: u64,
-    /// Weight of those beside it, who always want more.
-    pub rivals: u64,
-    /// Overruns in each millisecond.
-    pub overruns: u64,
-    /// Milliseconds; each question about CPU time adds one.
-    pub asked: u64,
-    /// CPU time, and time for which it waited, in microseconds.
-    pub had: [u64; 2],
-}
-
-impl Demand {
-    /// What a vCPU of this weight does in a millisecond.
-    fn go_on(&mut self, weight: u64) -> [u64; 3] {
-        let share = 1000 * weight / (weight + self.rivals).max(1);
-        let cpu = self.wants.min(share);
-        let waited = if cpu < self.wants { 1000 - cpu } else { 0 };
-        self.asked += 1;
-        self.had = [self.had[0] + cpu, self.had[1] + waited];
-        let ns = 1000;
-        [self.had[0] * ns, self.asked * 1000 * ns, self.had[1] * ns]
-    }
+    /// Words of its last crash, if it has crashed.
+    pub crash: Option<[u64; crash::WORDS]>,
+    /// Its RAM, by IPA.
+    pub ram: Vec<(u64, Vec<u8>)>,
 }
 
 /// How the EL2 speaks.
@@ -135,6 +117,8 @@ pub struct Fake {
     pub most: u64,
     /// The pool of the plan.
     pub pool: u64,
+    /// Bytes that follow the answer that is being made.
+    pub data: u16,
 }
 
 impl Default for Fake {
@@ -156,6 +140,8 @@ impl Default for Fake {
             reports: 0,
             starts_to: Phase::Running,
             demand: None,
+            crash: None,
+            ram: Vec::new(),
             stop_ms: 60_000,
             obeys: true,
         };
@@ -185,6 +171,7 @@ impl Default for Fake {
             others_ask_same: 0,
             most: 1_000_000,
             pool: 0b11,
+            data: 0,
         }
     }
 }
@@ -218,7 +205,29 @@ impl Fake {
                 1 | vm.stop_ms << 32
             },
         ]);
+        if let Some([life, _, syndrome, address, pc, ..]) = vm.crash {
+            message.values[10..].copy_from_slice(&[life, syndrome, address, pc]);
+        }
         message
+    }
+
+    /// Crashes a VM in this life: the exit with number `n` was at PC 0x1000 and `n` more.
+    pub fn crash(&mut self, index: u16, life: u64) {
+        let exits = (0..crash::EXITS as u64).flat_map(|n| [0x1000 + n, 0x5600_0000, 900, 3]);
+        let head = [
+            life,
+            1,
+            0x9200_0046,
+            0xdead_0000,
+            0x4000_0040,
+            crash::DATA,
+            62_500_000,
+            16,
+        ];
+        let words: Vec<u64> = head.into_iter().chain(exits).collect();
+        let vm = &mut self.vms[usize::from(index)];
+        vm.crash = words.try_into().ok();
+        (vm.lives, vm.end) = (life, Some(End::Crash));
     }
 
     /// What it says to a request, in that order.
@@ -236,7 +245,10 @@ impl Fake {
         let before = is_vm.then(|| self.state(request.vm));
         let mut events = Vec::new();
         match self.perform(request, &mut events) {
-            Ok(values) => answer.values[..values.len()].copy_from_slice(&values),
+            Ok(values) => {
+                answer.values[..values.len()].copy_from_slice(&values);
+                answer.data = std::mem::take(&mut self.data);
+            }
             Err((status, value)) => {
                 answer.status = status as u16;
                 answer.values[0] = value;
@@ -296,13 +308,25 @@ impl Fake {
         }
         match kind {
             Kind::Hello | Kind::Vm => {
-                let state = self.state(request.vm).values[..10].to_vec();
+                let state = self.state(request.vm).values.to_vec();
                 let vm = &mut self.vms[usize::from(request.vm)];
                 if vm.phase == Phase::Asked {
                     (vm.phase, vm.end) = (Phase::Down, Some(End::Overdue));
                     events.push(self.state(request.vm));
                 }
                 Ok(state)
+            }
+            Kind::Report => {
+                let words = vm.crash.ok_or((Status::Nothing, 0))?;
+                let first = request.values[0] as usize;
+                let from = words.get(first..).filter(|it| !it.is_empty());
+                let from = from.ok_or((Status::Value, 0))?;
+                Ok(from[..from.len().min(VALUES)].to_vec())
+            }
+            Kind::Registers | Kind::Memory => {
+                let (values, data) = dump::perform(vm, kind, request)?;
+                self.data = data as u16;
+                Ok(values)
             }
             Kind::Shutdown if vm.stop_ms == 0 => Err((Status::Unasked, 0)),
             Kind::Shutdown => {
@@ -460,28 +484,6 @@ impl Fake {
             _ => vec![t, 1000 * t, 5000],
         })
     }
-
-    fn limit(&mut self, kind: Kind, request: &Request) -> Result<(), Refusal> {
-        let vm = &mut self.vms[usize::from(request.vm)];
-        let [first, second, ..] = request.values;
-        let load = first.saturating_mul(1_000_000) / second.max(1);
-        match (vm.policy, kind) {
-            (CpuPolicy::Pinned, _) => return Err(Refusal::Pinned),
-            (CpuPolicy::Server, Kind::Budget) if load > self.most => {
-                return Err(Refusal::Overload);
-            }
-            (CpuPolicy::Server, Kind::Budget) => vm.limits = [first, second],
-            (CpuPolicy::Server, _) => return Err(Refusal::NotFair),
-            (_, Kind::Budget) => return Err(Refusal::NotServer),
-            (_, Kind::Weight) if !(1..=1000).contains(&first) => return Err(Refusal::Weight),
-            (_, Kind::Weight) => vm.weight = first,
-            (_, Kind::Pool) if first == 0 || first & !self.pool != 0 => return Err(Refusal::Pool),
-            (_, Kind::Pool) => vm.pool = first,
-            _ if first == 0 || first > second => return Err(Refusal::Budget),
-            _ => vm.limits = [first, second],
-        }
-        Ok(())
-    }
 }
 
 /// A running EL2, and the end of its port.
@@ -544,7 +546,7 @@ impl El2 {
 }
 
 fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
-    let mut held: Vec<Vec<Message>> = Vec::new();
+    let mut held: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut bytes = [0; size_of::<Request>()];
     while stream.read_exact(&mut bytes).is_ok() {
         let Ok(request) = Request::read_from_bytes(&bytes) else {
@@ -552,6 +554,14 @@ fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
         };
         let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
         let said = board.take(&request);
+        let with_data = |message: &Message| {
+            let data = board
+                .vms
+                .get(usize::from(message.vm))
+                .map(|vm| dump::data(vm, message));
+            [message.as_bytes(), data.unwrap_or_default()].concat()
+        };
+        let said: Vec<Vec<u8>> = said.iter().map(with_data).collect();
         let manner = board.manner.clone();
         drop(board);
         if manner.is_silent {
@@ -561,10 +571,7 @@ fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
         if manner.swaps && held.len() < 2 {
             continue;
         }
-        let messages = held.drain(..).rev().flatten();
-        let text: Vec<u8> = messages
-            .flat_map(|message| message.as_bytes().to_vec())
-            .collect();
+        let text: Vec<u8> = held.drain(..).rev().flatten().flatten().collect();
         for piece in text.chunks(manner.piece) {
             if stream.write_all(piece).is_err() {
                 return;

@@ -23,6 +23,7 @@ fn seen(name: &str, policy: CpuPolicy, pcpu: u16, share: (u64, u64)) -> Seen {
         follows: 0,
         restarts: 0,
         stop: 0,
+        crash: None,
     };
     let us = |us: u64| us * 1000;
     let vcpu = Vcpu {

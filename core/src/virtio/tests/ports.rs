@@ -13,6 +13,7 @@ use bulkhead_abi::device::ring::{self, DESCRIPTOR, ENTRIES, INDEX, NEXT, WRITE};
 use super::parts::*;
 use crate::virtio::device::Outcome;
 use crate::virtio::guest_ring::{Broken, Features, GuestRing, Setup};
+use crate::virtio::memory::At;
 use crate::virtio::ports::{Manager, Ports};
 use crate::virtio::queue::Budget;
 use crate::virtio::round::SLICE;
@@ -143,6 +144,9 @@ struct Boss {
     owes: Option<u32>,
     ready: bool,
     events: u64,
+    /// Bytes that follow each message, and those that were copied: from where, to where, how many.
+    data: u16,
+    copied: Vec<(u32, u64, u32)>,
 }
 
 fn message(number: u32) -> Message {
@@ -165,7 +169,13 @@ impl Manager for Boss {
             self.owes = Some(request.number);
             return None;
         }
-        Some(message(request.number))
+        Some(Message {
+            data: self.data,
+            ..message(request.number)
+        })
+    }
+    fn copy(&mut self, from: u32, to: At, bytes: u32) {
+        self.copied.push((from, to.address(), bytes));
     }
     fn answer(&mut self) -> Option<Message> {
         let owed = self.owes.filter(|_| self.ready)?;
@@ -302,6 +312,29 @@ fn announcement(port: u32, event: u16, name: &str) -> Vec<u8> {
         name.as_bytes(),
     ]
     .concat()
+}
+
+#[test]
+fn what_follows_a_message_is_copied_behind_it() {
+    let mut world = World::new(false);
+    world.open();
+    world.boss.data = 100;
+    let first = world.sides[MESSAGES].buffer(world.sides[MESSAGES].index);
+    world.add(MESSAGES, &[50, 100, 78], None);
+    world.ask(1, &[48]);
+    world.settle().expect("no rule was broken");
+    let bytes = world.sides[MESSAGES].take(&world.ram).expect("an answer");
+    assert_eq!(bytes.len(), 228);
+    let found = Message::read_from_prefix(&bytes).expect("a message").0;
+    assert_eq!((found.number, found.data), (1, 100));
+    let second = first + 50 + 8;
+    let third = second + 100 + 8;
+    let copied = [(0, reached(second + 78), 22), (22, reached(third), 78)];
+    assert_eq!(world.boss.copied, copied);
+    // Who has no room for all of it breaks the rules.
+    world.add(MESSAGES, &[128, 99], None);
+    world.ask(2, &[48]);
+    assert_eq!((0..64).find_map(|_| world.slice(SLICE).err()), Some(Broken));
 }
 
 #[test]
