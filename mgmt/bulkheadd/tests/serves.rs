@@ -88,6 +88,33 @@ fn each_crash_is_logged_once_with_its_last_exits() {
 }
 
 #[test]
+fn what_follows_an_answer_goes_with_it() {
+    let daemon = Daemon::start();
+    let mut fake = Fake::default();
+    let ram: Vec<u8> = (0..0x5000u32).map(|n| (n / 7) as u8).collect();
+    fake.vms[1].phase = Phase::Down;
+    fake.vms[1].ram = vec![(0x4000_0000, ram.clone())];
+    let _el2 = daemon.plug(fake);
+    let mut manager = Manager::greet(daemon.client()).expect("it answers");
+    let vm = manager.find("linux").expect("it is there");
+    let path = daemon.folder.path().join("core");
+    // Another client asks in between.
+    thread::scope(|scope| {
+        let mut other = daemon.client();
+        scope.spawn(move || {
+            for _ in 0..50 {
+                assert_eq!(other.call(of(Kind::Vm, 2)).expect("answered").vm, 2);
+            }
+        });
+        let file = fs::File::create(&path).expect("a file");
+        manager.dump(&vm, file).expect("it is down");
+    });
+    let core = fs::read(&path).expect("a file");
+    let begin = 4096;
+    assert_eq!(core[begin..begin + ram.len()], ram);
+}
+
+#[test]
 fn events_go_to_all_clients_and_to_the_log() {
     let daemon = Daemon::start();
     let el2 = daemon.plug(Fake::default());
