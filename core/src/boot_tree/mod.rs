@@ -277,13 +277,13 @@ fn has(mut words: &[u8], wanted: &[u8]) -> bool {
             return true;
         }
         // From byte to byte: an iterator over the strings would look at each twice.
-        while words.first().is_some_and(|byte| *byte != 0) {
-            words = words.get(1..).unwrap_or(&[]);
+        let mut byte = 1;
+        while byte != 0 {
+            let Some((first, rest)) = words.split_first() else {
+                return false;
+            };
+            (byte, words) = (*first, rest);
         }
-        let Some((_, rest)) = words.split_first() else {
-            return false;
-        };
-        words = rest;
     }
 }
 

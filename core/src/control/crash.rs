@@ -86,10 +86,13 @@ impl LastCrash {
             .store(version.wrapping_add(1), Ordering::Release);
     }
 
-    /// Tells the words from `first` on; 0 behind the last.
+    /// Tells the words from `first` on; 0 behind the last. If there are none, `values` stay as they are.
     #[inline(never)]
     pub fn tell(&self, first: usize, values: &mut [u64; VALUES]) -> Told {
         let version = self.version.load(Ordering::Acquire);
+        if version == 0 {
+            return Told::Nothing;
+        }
         for (value, word) in values.iter_mut().zip(self.words.iter().skip(first)) {
             *value = word.load(Ordering::Relaxed);
         }
@@ -97,11 +100,7 @@ impl LastCrash {
         if version & 1 != 0 || version != self.version.load(Ordering::Relaxed) {
             return Told::NotYet;
         }
-        if version == 0 {
-            Told::Nothing
-        } else {
-            Told::All
-        }
+        Told::All
     }
 }
 

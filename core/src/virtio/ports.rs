@@ -199,7 +199,7 @@ impl Ports {
                 self.sends = manager.answer().or_else(|| manager.event());
                 budget.descriptors = budget.descriptors.saturating_sub(EVENT);
             }
-            if let Some(message) = self.sends {
+            if let Some(message) = &self.sends {
                 if let Some(ring) = messages
                     && ring.has_next(memory, space)?
                 {
