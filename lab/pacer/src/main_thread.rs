@@ -13,6 +13,13 @@ const WAITS: [u32; 2] = if cfg!(target_arch = "x86_64") {
     [73, 73]
 };
 
+/// The number of futex, in which it waits for a lock.
+const LOCKS: u32 = if cfg!(target_arch = "x86_64") {
+    202
+} else {
+    98
+};
+
 /// A main thread that has waited so long elsewhere waits for a CPU: to stop, for a debugger or at the end.
 const ELSEWHERE: Duration = Duration::from_millis(100);
 
@@ -23,7 +30,9 @@ enum Doing {
     Runs,
     /// It sleeps until there is something to do.
     Sleeps,
-    /// It sleeps in another system call.
+    /// It waits for a lock.
+    Locked,
+    /// It sleeps in another system call, or until a page is there.
     Elsewhere,
 }
 
@@ -34,6 +43,7 @@ impl Doing {
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
         match word.parse() {
             Ok(number) if WAITS.contains(&number) => Self::Sleeps,
+            Ok(LOCKS) => Self::Locked,
             _ if word == "running" => Self::Runs,
             _ => Self::Elsewhere,
         }
@@ -70,35 +80,35 @@ impl MainThread {
         Ok(Doing::parse(&text[..length]))
     }
 
-    /// Waits while it runs. Returns whether it sleeps then, having done whatever it was woken for; else it waits for
-    /// a lock or for a CPU.
+    /// Waits until it sleeps, having done whatever it was woken for: then returns `true`. Or until it waits for a lock, which this
+    /// thread may have.
     pub fn settles(&self) -> bool {
-        for look in 0_u32.. {
-            match self.doing() {
-                Ok(Doing::Sleeps) | Err(_) => return true,
-                Ok(Doing::Elsewhere) => return false,
-                Ok(Doing::Runs) => pause(look),
-            }
-        }
-        false
+        self.waits_until(|doing| doing != Doing::Runs && doing != Doing::Elsewhere)
     }
 
     /// Waits until it sleeps, and has done whatever it was woken for before.
     pub fn wait(&self) {
+        self.waits_until(|doing| doing == Doing::Sleeps);
+    }
+
+    /// Returns whether it sleeps in the end.
+    fn waits_until(&self, is_enough: impl Fn(Doing) -> bool) -> bool {
         let mut elsewhere: Option<Instant> = None;
         for look in 0_u32.. {
-            match self.doing() {
-                Ok(Doing::Sleeps) | Err(_) => return,
-                Ok(Doing::Runs) => elsewhere = None,
-                Ok(Doing::Elsewhere) => {
-                    let since = elsewhere.get_or_insert_with(Instant::now);
-                    if since.elapsed() > ELSEWHERE {
-                        return;
-                    }
-                }
+            let Ok(doing) = self.doing() else {
+                return true;
+            };
+            if is_enough(doing) {
+                return doing == Doing::Sleeps;
+            }
+            if doing == Doing::Runs {
+                elsewhere = None;
+            } else if elsewhere.get_or_insert_with(Instant::now).elapsed() > ELSEWHERE {
+                return false;
             }
             pause(look);
         }
+        false
     }
 }
 
@@ -119,7 +129,9 @@ mod tests {
         let poll = format!("{} 0x7ffd 0x1 0x0 0x0 0x8 0x0 0x7ffd 0x7f\n", WAITS[0]);
         assert_eq!(Doing::parse(poll.as_bytes()), Doing::Sleeps);
         assert_eq!(Doing::parse(b"running\n"), Doing::Runs);
-        assert_eq!(Doing::parse(b"202 0x0 0x80"), Doing::Elsewhere);
+        let lock = format!("{LOCKS} 0x0 0x80");
+        assert_eq!(Doing::parse(lock.as_bytes()), Doing::Locked);
+        assert_eq!(Doing::parse(b"17 0x0 0x80"), Doing::Elsewhere);
         assert_eq!(Doing::parse(b"-1 0x0 0x80"), Doing::Elsewhere);
         assert_eq!(Doing::parse(b""), Doing::Elsewhere);
     }

@@ -3,20 +3,20 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::hint;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::plugin::main_thread;
 
 /// `RTLD_NEXT` (`dlfcn.h`): the definition behind this one.
 const NEXT: *mut c_void = -1_isize as *mut c_void;
-/// A shaken QEMU's threads sleep once in so many locks that they take, and in so many returns from `ppoll`.
+/// A shaken QEMU's threads pause once in so many locks that they take, and in so many returns from `ppoll`.
 const LOCKS: u64 = 256;
 const POLLS: u64 = 4;
 /// For up to so many microseconds.
-const SLEEP: u64 = 300;
+const PAUSE: u64 = 300;
 
 unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -42,12 +42,12 @@ pub fn runs_cpus() {
     RUNS_CPUS.set(true);
 }
 
-/// From now on threads sleep at random places.
+/// From now on threads pause at random places.
 pub fn shake() {
     IS_SHAKEN.store(true, Ordering::Relaxed);
 }
 
-/// Sleeps once in so many calls, if QEMU is shaken.
+/// Pauses once in so many calls, if QEMU is shaken.
 fn stumble(calls: u64) {
     if !IS_SHAKEN.load(Ordering::Relaxed) {
         return;
@@ -60,7 +60,11 @@ fn stumble(calls: u64) {
     number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^= number >> 31;
     if number.is_multiple_of(calls) {
-        thread::sleep(Duration::from_micros((number >> 32) % SLEEP));
+        // As a thread that could run and does not, which a sleep of its own is not.
+        let end = Instant::now() + Duration::from_micros((number >> 32) % PAUSE);
+        while Instant::now() < end {
+            hint::spin_loop();
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The console on which somebody types by what is said there.
     pub console: Option<Console>,
-    /// QEMU's threads sleep at random places, as on a host with much else to do: a test of the pacer itself.
+    /// QEMU's threads pause at random places, as on a host with much else to do: a test of the pacer itself.
     pub is_shaken: bool,
 }
 

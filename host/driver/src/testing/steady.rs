@@ -10,7 +10,7 @@ use super::watch::watch_paced;
 
 /// The scenarios: CPUs that sleep, and orders at the monitor; CPUs that work side by side and sleep in each millisecond.
 const SCENARIOS: [&str; 2] = ["pause", "polled"];
-/// Runs of each: alone, and in a QEMU whose threads sleep at random places.
+/// Runs of each: alone, and in a QEMU whose threads pause at random places.
 const SHAKEN: [bool; 3] = [false, true, true];
 
 /// The test of this file.

@@ -48,7 +48,7 @@ impl Pace {
         Self::hold(system, marks, false)
     }
 
-    /// As [`Self::holding`], in a QEMU whose threads sleep at random places: that must not be seen.
+    /// As [`Self::holding`], in a QEMU whose threads pause at random places: that must not be seen.
     ///
     /// # Errors
     ///
