@@ -8,9 +8,8 @@
 
 use bulkhead_abi::control::{DATA, EVENT_STATE, Kind, Message, Phase, Status, registers, right};
 use bulkhead_guests::dumped::{MAGIC, NUMBER, PAGE_WORDS};
-use bulkhead_guests::virtio::port::ControlPort;
-use bulkhead_guests::{Board, check, gic, guest, println, ruin, virtio};
-use virtio_drivers::transport::DeviceType;
+use bulkhead_guests::virtio::port::{ControlPort, expect};
+use bulkhead_guests::{Board, check, gic, guest, println, ruin};
 
 guest!(main = main);
 
@@ -27,8 +26,7 @@ const RAM: u64 = 4 << 20;
 
 fn main(board: &'static Board) {
     gic::init();
-    let device = virtio::devices(board, DeviceType::Console).next();
-    let Some(mut port) = device.and_then(ControlPort::open) else {
+    let Some(mut port) = ControlPort::of(board) else {
         return println!("FAIL dump-manager: there is no control port");
     };
     for vm in [ABORT, VECTOR, OFF, FOREIGN] {
@@ -54,14 +52,6 @@ fn main(board: &'static Board) {
     );
     check::holds("the device works", !port.has_failed(), "it needs a reset");
     check::done();
-}
-
-fn expect(name: &str, status: Option<Status>, expected: Status) {
-    check::holds(
-        name,
-        status == Some(expected),
-        format_args!("{status:?} instead of {expected:?}"),
-    );
 }
 
 /// Waits until a VM is in a phase.

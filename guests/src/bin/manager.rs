@@ -9,9 +9,8 @@ use bulkhead_abi::call::End;
 use bulkhead_abi::control::{
     EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, VERSION, right,
 };
-use bulkhead_guests::virtio::port::ControlPort;
-use bulkhead_guests::{Board, check, gic, guest, println, timer, virtio};
-use virtio_drivers::transport::DeviceType;
+use bulkhead_guests::virtio::port::{ControlPort, expect};
+use bulkhead_guests::{Board, check, gic, guest, println, timer};
 use zerocopy::IntoBytes;
 
 guest!(main = main);
@@ -25,8 +24,7 @@ const NONE: [u64; 4] = [0; 4];
 
 fn main(board: &'static Board) {
     gic::init();
-    let device = virtio::devices(board, DeviceType::Console).next();
-    let Some(mut port) = device.and_then(ControlPort::open) else {
+    let Some(mut port) = ControlPort::of(board) else {
         return println!("FAIL manager: there is no control port");
     };
     hello(&mut port);
@@ -43,14 +41,6 @@ fn main(board: &'static Board) {
     expect("the last order", status, Status::Done);
     check::holds("the device works", !port.has_failed(), "it needs a reset");
     check::done();
-}
-
-fn expect(name: &str, status: Option<Status>, expected: Status) {
-    check::holds(
-        name,
-        status == Some(expected),
-        format_args!("{status:?} instead of {expected:?}"),
-    );
 }
 
 /// Waits until a VM is in a phase, as its events say.

@@ -11,9 +11,8 @@ use bulkhead_abi::control::{EVENT_STATE, Follows, Kind, Message, Phase, Status, 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::syndrome;
 use bulkhead_guests::virtio::port::ControlPort;
-use bulkhead_guests::{Board, check, gic, guest, println, shared, sysreg, timer, virtio};
+use bulkhead_guests::{Board, check, gic, guest, println, shared, sysreg, timer};
 use core::sync::atomic::Ordering::Relaxed;
-use virtio_drivers::transport::DeviceType;
 
 guest!(main = main);
 
@@ -38,8 +37,7 @@ struct Manager {
 
 fn main(board: &'static Board) {
     gic::init();
-    let device = virtio::devices(board, DeviceType::Console).next();
-    let port = device.and_then(ControlPort::open);
+    let port = ControlPort::of(board);
     let heard = board.shared("heard").map(shared::words);
     let (Some(port), Some(heard)) = (port, heard) else {
         return println!("FAIL stop-manager: there is no control port, or no memory");

@@ -6,8 +6,7 @@
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{EVENT_STATE, Kind, Message, Phase, Status};
 use bulkhead_guests::virtio::port::ControlPort;
-use bulkhead_guests::{Board, gic, guest, println, timer, uart, virtio};
-use virtio_drivers::transport::DeviceType;
+use bulkhead_guests::{Board, gic, guest, println, timer, uart};
 
 guest!(main = main);
 
@@ -16,8 +15,7 @@ const VM: u16 = 0;
 
 fn main(board: &'static Board) {
     gic::init();
-    let device = virtio::devices(board, DeviceType::Console).next();
-    let Some(mut port) = device.and_then(ControlPort::open) else {
+    let Some(mut port) = ControlPort::of(board) else {
         return println!("FAIL stop-on-key: there is no control port");
     };
     loop {

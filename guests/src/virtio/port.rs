@@ -3,12 +3,12 @@
 
 use super::{Machine, PAGE, Registers, registers, take};
 use crate::board::Device;
-use crate::{sysreg, timer};
+use crate::{Board, check, sysreg, timer};
 use arrayvec::ArrayVec;
 use bulkhead_abi::control::{EVENT_STATE, Kind, Message, PORT_NAME, Request, Status, VERSION};
 use core::slice;
 use virtio_drivers::queue::VirtQueue;
-use virtio_drivers::transport::{DeviceStatus, Transport};
+use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 use virtio_drivers::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -92,7 +92,23 @@ fn parts(bytes: &[u8], (length, pieces): (usize, usize)) -> ArrayVec<&[u8], ENTR
     bytes[..length].chunks(each).take(ENTRIES).collect()
 }
 
+/// Checks what a request came to.
+pub fn expect(name: &str, status: Option<Status>, expected: Status) {
+    check::holds(
+        name,
+        status == Some(expected),
+        format_args!("{status:?} instead of {expected:?}"),
+    );
+}
+
 impl ControlPort {
+    /// That of the VM's first console; as [`Self::open`].
+    pub fn of(board: &'static Board) -> Option<Self> {
+        super::devices(board, DeviceType::Console)
+            .next()
+            .and_then(Self::open)
+    }
+
     /// Resets the device, drives it, and opens its control port. `None`: it has none, cannot be driven, or says something unexpected.
     pub fn open(device: Device) -> Option<Self> {
         let mut transport = registers(device)?;
