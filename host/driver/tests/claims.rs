@@ -1,9 +1,11 @@
 //! What documents say can be held against the code: tests that they name exist, each defence of the threat model has one,
 //! numbers in sentences are the constants that they stand for.
 
+mod checkout;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bulkhead_abi::control::{
     EVENT_LIMITS, EVENT_STATE, Kind, Message, PORT_NAME, Request, Status, right,
@@ -20,22 +22,11 @@ use bulkhead_core::vgic::PRIORITY_BITS;
 use bulkhead_driver::testing;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
+use checkout::{root, text};
+
 /// What looks like the name of a test and is a folder of the reader's.
 const OTHERS: [&str; 1] = ["boards/mine"];
 const THREATS: &str = "docs/internals/threat-model.md";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("the repository")
-}
-
-/// The text of a document, by its path from the root.
-fn document(name: &str) -> String {
-    let text = fs::read_to_string(root().join(name));
-    text.unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 /// Paths of the documents at the root and in the book.
 fn documents() -> Vec<String> {
@@ -121,7 +112,7 @@ fn documents_name_tests_that_exist() {
     let tests = Tests::all();
     let (mut count, mut wrong) = (0, Vec::new());
     for name in documents() {
-        for code in codes(&document(&name)) {
+        for code in codes(&text(&name)) {
             if tests.is_named_by(&code) {
                 count += 1;
                 if !tests.has(&code) {
@@ -191,7 +182,7 @@ fn last_cells(text: &str, heading: &str) -> Vec<(String, Vec<String>)> {
 #[test]
 fn each_defence_of_the_threat_model_names_what_notices_its_absence() {
     let tests = Tests::all();
-    let text = document(THREATS);
+    let text = text(THREATS);
     let edges = last_cells(&text, "noticed by");
     assert!(edges.len() > 20, "{edges:?}");
     let (_, defended) = text
@@ -212,10 +203,7 @@ fn each_defence_of_the_threat_model_names_what_notices_its_absence() {
 
 /// A sentence of a document with the numbers of the code in it.
 fn says(name: &str, sentence: &str) {
-    let text = document(name)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
+    let text = text(name).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains(sentence), "{name} does not say `{sentence}`");
 }
 
@@ -314,7 +302,7 @@ fn rows(text: &str, head: &[&str]) -> Vec<Vec<String>> {
 
 #[test]
 fn the_control_protocol_is_that_of_the_code() {
-    let text = document("docs/reference/control.md");
+    let text = text("docs/reference/control.md");
     let kinds = rows(&text, &["kind", "name", "right"]);
     for (kind, row) in Kind::ALL.iter().zip(&kinds) {
         let word = |bit: u32| right::ALL.iter().find(|(known, _)| *known == bit);
@@ -366,7 +354,7 @@ fn the_control_protocol_is_that_of_the_code() {
 
 /// Paths that the code map of ARCHITECTURE names: a folder of the root, or of the folder above in which it is indented.
 fn mapped() -> BTreeSet<String> {
-    let text = document("ARCHITECTURE.md");
+    let text = text("ARCHITECTURE.md");
     let map = text.split("## Code map").nth(1).expect("a code map");
     let map = map.split("```").nth(1).expect("the map itself");
     let (mut above, mut found) = (String::new(), BTreeSet::new());
@@ -413,7 +401,7 @@ fn the_code_map_has_each_folder_and_nothing_else() {
 /// A sum that goes wrong at EL2 is found by the gate only if it is checked: without that it would be another number.
 #[test]
 fn arithmetic_of_the_machine_is_checked() {
-    let workspace: toml::Table = document("Cargo.toml").parse().expect("the workspace");
+    let workspace: toml::Table = text("Cargo.toml").parse().expect("the workspace");
     let profile = &workspace["profile"]["machine"];
     assert_eq!(profile["overflow-checks"].as_bool(), Some(true));
     assert_eq!(profile["panic"].as_str(), Some("abort"));

@@ -1,8 +1,9 @@
 //! What decisions (docs/adr) say that can be held against the code: numbers that are constants, libraries, and where figures come from.
 
+mod checkout;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use bulkhead_abi::control::{Message, Request};
 use bulkhead_abi::plan::{
@@ -16,19 +17,9 @@ use bulkhead_core::sched::bound::DRAIN_NS;
 use bulkhead_core::vgic::Distributor;
 use bulkhead_core::virtio::round::SLICE;
 
+use checkout::{root, text};
+
 const FIGURES: &str = "(../reference/figures.md)";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("the repository")
-}
-
-fn text(name: &str) -> String {
-    let text = fs::read_to_string(root().join(name));
-    text.unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 /// The decisions, by name of the file, with single spaces.
 fn decisions() -> Vec<(String, String)> {

@@ -1,11 +1,15 @@
 //! Pages about the inside of EL2 and decisions name what is there: a word in code is a name of the sources, and no word that pCPUs share is
 //! forgotten.
 
+mod checkout;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use checkout::{root, text};
 
 /// Pages in which each word in code is a name of the sources, beside the decisions.
 const PAGES: [&str; 6] = [
@@ -36,18 +40,6 @@ const SOURCES: [&str; 13] = [
 ];
 const LOCKING: &str = "docs/internals/locking.md";
 const UNSAFE: &str = "docs/internals/unsafe.md";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("the repository")
-}
-
-fn document(name: &str) -> String {
-    let text = fs::read_to_string(root().join(name));
-    text.unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 /// Texts of files below these folders with one of the endings, by path from the root.
 fn files(folders: &[&str], endings: &[&str]) -> BTreeMap<String, String> {
@@ -161,7 +153,7 @@ impl Names {
 #[test]
 fn pages_about_the_inside_name_what_is_there() {
     let mut sources = files(&SOURCES, &["rs", "s", "toml", "ld"]);
-    sources.insert("Cargo.toml".to_owned(), document("Cargo.toml"));
+    sources.insert("Cargo.toml".to_owned(), text("Cargo.toml"));
     let names = Names::of(&sources);
     let (mut count, mut wrong) = (0, Vec::new());
     let decisions = files(&["docs/adr"], &["md"]);
@@ -169,7 +161,7 @@ fn pages_about_the_inside_name_what_is_there() {
         .into_iter()
         .chain(decisions.keys().map(String::as_str))
     {
-        for code in codes(&document(page)) {
+        for code in codes(&text(page)) {
             count += 1;
             let lacking = names.lacks(&code);
             wrong.extend(lacking.map(|what| format!("{page}: `{code}`: no {what}")));
@@ -236,7 +228,7 @@ fn a_name_that_is_not_there_is_found() {
 /// What pCPUs share outside of tables and pages is a static.
 #[test]
 fn each_static_of_el2_is_on_the_page_of_what_pcpus_share() {
-    let page: BTreeSet<String> = codes(&document(LOCKING)).into_iter().collect();
+    let page: BTreeSet<String> = codes(&text(LOCKING)).into_iter().collect();
     let mut statics = BTreeSet::new();
     for text in files(&["el2/src"], &["rs"]).values() {
         for line in text.lines() {
@@ -267,7 +259,7 @@ fn each_static_of_el2_is_on_the_page_of_what_pcpus_share() {
 /// Each invariant has a heading, and is one that code relies on.
 #[test]
 fn the_invariants_are_those_of_the_code() {
-    let text = document(UNSAFE);
+    let text = text(UNSAFE);
     let headings: BTreeSet<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("### ")?.split_once(':'))
@@ -308,12 +300,12 @@ fn the_rules_of_guests_are_those_that_their_code_names() {
         .flat_map(rules)
         .collect();
     assert!(used.len() > 5, "{used:?}");
-    let top = document("guests/src/lib.rs");
+    let top = text("guests/src/lib.rs");
     let top: Vec<&str> = top.lines().filter(|line| line.starts_with("//!")).collect();
     assert_eq!(
         rules(&top.join("\n")),
         used,
         "at the top of guests/src/lib.rs"
     );
-    assert_eq!(rules(&document(UNSAFE)), used, "{UNSAFE}");
+    assert_eq!(rules(&text(UNSAFE)), used, "{UNSAFE}");
 }
