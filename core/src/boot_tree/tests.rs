@@ -518,3 +518,23 @@ fn interrupts_of_a_timer_have_three_cells_or_four() {
         }
     }
 }
+
+#[test]
+fn a_list_has_whole_strings() {
+    for (list, there) in [
+        (&b"arm,pl011\0"[..], true),
+        (b"arm,pl011", true),
+        (b"arm,pl011\0arm,primecell\0", true),
+        (b"vendor,uart\0arm,pl011\0arm,primecell\0", true),
+        (b"\0arm,pl011\0", true),
+        (b"arm,pl0110\0arm,pl011\0", true),
+        (b"arm,pl0110\0", false),
+        (b"arm,pl01\0", false),
+        (b"my-arm,pl011\0", false),
+        (b"arm,pl01", false),
+        (b"\0", false),
+        (b"", false),
+    ] {
+        assert_eq!(has(list, b"arm,pl011"), there, "{list:?}");
+    }
+}
