@@ -3,7 +3,8 @@
 use std::env;
 use std::fs;
 use std::io::{IsTerminal, stdout};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::fs::statvfs;
@@ -58,8 +59,12 @@ struct Found {
     remedy: &'static str,
 }
 
-/// Free space below which a build, or a run of the tests, may not fit.
-const ROOM_GIB: u64 = 6;
+/// Size to which the cache grows with all that the tests fetch, rounded up.
+const CACHE_GIB: u64 = 2;
+/// Size to which cargo's target folder grows with all tests, rounded up.
+const TARGET_GIB: u64 = 4;
+/// Free space that is wanted also where all is there already, for what a run writes.
+const SPARE_GIB: u64 = 1;
 /// The first QEMU whose GICv3 and EL2 timers are right; the same as in `./bulkhead`.
 const QEMU_MIN: (u32, u32) = (8, 2);
 
@@ -92,8 +97,8 @@ fn look() -> Vec<Found> {
         payloads(),
         debugger(),
         book(),
-        disk_space("the cache", &cache::folder()),
-        disk_space("the checkout", &checkout::root()),
+        disk_space("the cache", &cache::folder(), CACHE_GIB),
+        disk_space("the target folder", &target(), TARGET_GIB),
     ]
 }
 
@@ -248,7 +253,13 @@ fn book() -> Found {
     }
 }
 
-fn disk_space(what: &'static str, folder: &Path) -> Found {
+/// Returns cargo's target folder.
+fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout::root().join("target"), PathBuf::from)
+}
+
+/// Looks whether there is room for a folder to grow to `gib`.
+fn disk_space(what: &'static str, folder: &Path, gib: u64) -> Found {
     let existing = folder.ancestors().find(|folder| folder.is_dir());
     let at = existing.unwrap_or(Path::new("/"));
     let free = statvfs(at).map(|system| system.f_bavail.saturating_mul(system.f_frsize) >> 30);
@@ -256,11 +267,13 @@ fn disk_space(what: &'static str, folder: &Path) -> Found {
     let (state, detail) = match free {
         Err(why) => (State::Missing, format!("{}: {why}", at.display())),
         Ok(_) if !writable => (State::Missing, format!("{} is read-only", at.display())),
-        Ok(free) if free < ROOM_GIB => (
-            State::Missing,
-            format!("{free} GiB free in {}, {ROOM_GIB} wanted", at.display()),
-        ),
-        Ok(free) => (State::Good, format!("{free} GiB free in {}", at.display())),
+        Ok(free) => match too_little(free, gib, || size(folder) >> 30) {
+            Some(wanted) => (
+                State::Missing,
+                format!("{free} GiB free in {}, {wanted} wanted", at.display()),
+            ),
+            None => (State::Good, format!("{free} GiB free in {}", at.display())),
+        },
     };
     Found {
         what,
@@ -269,6 +282,27 @@ fn disk_space(what: &'static str, folder: &Path) -> Found {
         needed: "build, fetch, test",
         remedy: "make room; $BULKHEAD_CACHE and $CARGO_TARGET_DIR say where things go",
     }
+}
+
+/// Returns what is wanted if it is more than is free, where a folder that has `has` is to grow to
+/// `gib`. `has` is asked only where it matters: that takes a while.
+fn too_little(free: u64, gib: u64, has: impl FnOnce() -> u64) -> Option<u64> {
+    if free >= gib {
+        return None;
+    }
+    let wanted = gib.saturating_sub(has()).max(SPARE_GIB);
+    (free < wanted).then_some(wanted)
+}
+
+/// Returns the room that the files below a folder take, in bytes; what cannot be read takes none.
+fn size(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let sizes = entries.map(|entry| match entry.metadata() {
+        Ok(data) if data.is_dir() => size(&entry.path()),
+        Ok(data) => data.blocks() * 512,
+        Err(_) => 0,
+    });
+    sizes.sum()
 }
 
 fn text(found: &[Found], colours: bool) -> String {
@@ -307,6 +341,23 @@ mod tests {
         assert_eq!(numbers("apt 2.6.1 (amd64)"), Some((2, 6)));
         assert_eq!(numbers("no number"), None);
         assert!(numbers("QEMU emulator version 7.2.1") < Some(QEMU_MIN));
+    }
+
+    #[test]
+    fn what_a_folder_has_needs_no_room_again() {
+        assert_eq!(too_little(4, 4, || unreachable!()), None);
+        assert_eq!(too_little(3, 4, || 0), Some(4));
+        assert_eq!(too_little(3, 4, || 1), None);
+        assert_eq!(too_little(1, 4, || 9), None);
+        assert_eq!(too_little(0, 4, || 9), Some(SPARE_GIB));
+        let folder = env::temp_dir().join(format!("bulkhead-size-{}", std::process::id()));
+        let deep = folder.join("deep/er");
+        fs::create_dir_all(&deep).unwrap();
+        let empty = size(&folder);
+        fs::write(deep.join("file"), vec![1; 100_000]).unwrap();
+        let full = size(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(full >= empty + 100_000, "{empty} {full}");
     }
 
     #[test]

@@ -8,6 +8,7 @@
   bulkhead mutants --sample 20 --seed 7            # 20 others, of all files
   bulkhead mutants el2/src/hw/cpu.rs --only 'hcr::FB'
   bulkhead mutants el2/src/hw --list               # which there are
+  bulkhead mutants --known --record                # whether what is known to die dies still
 
 Each is built from a copy of the sources, which goes with the tool. Exit status: 0 all died or survive for a
 reason that lab/mutants/survivors.toml says, 1 another survived, 2 there is no such file.")]
@@ -29,6 +30,9 @@ pub struct Args {
     /// Leave out those that are known to die or to survive
     #[arg(long)]
     pub new: bool,
+    /// Only those that a test is known to kill, each with that test alone
+    #[arg(long, conflicts_with_all = ["new", "sample"])]
+    pub known: bool,
     /// So many at a time
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub jobs: usize,

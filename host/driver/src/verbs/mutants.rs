@@ -35,7 +35,11 @@ fn act(args: &Args) -> Result<Outcome, Failure> {
     if args.new {
         chosen.retain(|mutant| tables.killer(mutant).is_none() && tables.why(mutant).is_none());
     }
-    let few = args.files.is_empty() && !args.all && args.only.is_empty() && !args.list;
+    if args.known {
+        chosen.retain(|mutant| tables.killer(mutant).is_some());
+    }
+    let few =
+        args.files.is_empty() && args.only.is_empty() && !(args.all || args.known || args.list);
     if let Some(count) = args.sample.or(few.then_some(SAMPLE)) {
         chosen = draw(chosen, count, args.seed);
     }
@@ -51,7 +55,11 @@ fn act(args: &Args) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     let work = chosen.into_iter().map(|mutant| {
-        let tests = tables.tests(&mutant.file).to_vec();
+        let killer = tables.killer(&mutant).filter(|_| args.known);
+        let tests = match killer {
+            Some(test) => vec![test.to_owned()],
+            None => tables.tests(&mutant.file).to_vec(),
+        };
         Work { mutant, tests }
     });
     let work: Vec<Work> = work.collect();
