@@ -1,6 +1,8 @@
-//! The page in which a control loop reports about itself, so that telling costs no exit. One writer (the
-//! loop), any number of readers. `sequence` is odd while the writer is at work; a reader that sees it odd, or changed, reads
-//! again.
+//! What a control loop tells about itself, so that telling costs no exit: in a page, and through a channel.
+//!
+//! The page has one writer (the loop) and any number of readers. `sequence` is odd while the writer is at work; a reader that sees it
+//! odd, or changed, reads again. Through the channel [`CHANNEL`] the same [`Report`] is a message, some of each second, and the
+//! other end's messages are [`Order`]s, a word each.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -45,3 +47,46 @@ pub const STOP_OFFSET: usize = 2048;
 
 /// Offset of the word by which that peer has others work that map the page: any value but 0.
 pub const WORK_OFFSET: usize = STOP_OFFSET + 8;
+
+/// Name of the channel, if there is one.
+pub const CHANNEL: &str = "loop";
+
+/// What the other end of the channel asks of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Order {
+    /// It is to have others work that map the page ([`WORK_OFFSET`]).
+    Work = 1,
+    /// It is to end, and they ([`STOP_OFFSET`]).
+    Stop = 2,
+}
+
+impl Order {
+    /// The message.
+    pub const fn to_bytes(self) -> [u8; 8] {
+        (self as u64).to_le_bytes()
+    }
+
+    /// Reads a message; `None` if it is none of these.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let word = u64::from_le_bytes(bytes.try_into().ok()?);
+        [Self::Work, Self::Stop]
+            .into_iter()
+            .find(|order| *order as u64 == word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_read_as_it_was_written_and_nothing_else_is_one() {
+        for order in [Order::Work, Order::Stop] {
+            assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
+        }
+        for other in [&[][..], &[1], &[0; 8], &[3, 0, 0, 0, 0, 0, 0, 0], &[1; 9]] {
+            assert_eq!(Order::from_bytes(other), None, "{other:?}");
+        }
+    }
+}

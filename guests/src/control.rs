@@ -1,16 +1,22 @@
-//! The 1 kHz control loop of the demo, its report in the page that VMs share (label `report`), and its end.
+//! The 1 kHz control loop of the demo, its report in the page that VMs share (label `report`) and through the channel `loop`, and its end.
 //!
 //! The loop runs on the virtual timer with absolute compare values, so that lateness never adds up. Its work is done in the
-//! interrupt handler. It reports through the page, which costs no exit, until the peer writes the stop word; without that page it runs
-//! `periods=` of the boot arguments (5000 if there is none). Then it prints one line.
+//! interrupt handler. It reports through both, which costs no exit, until the peer writes the stop word or sends that order;
+//! with neither it runs `periods=` of the boot arguments (5000 if there is none). Then it prints one line.
 
 use crate::{Board, gic, println, shared, sysreg, timer};
-use bulkhead_abi::report::{MAGIC, Report, STOP_OFFSET};
+use bulkhead_abi::report::{CHANNEL, MAGIC, Order, Report, STOP_OFFSET, WORK_OFFSET};
+use bulkhead_channel::{Receiver, Sender, open};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::*, fence};
+use zerocopy::IntoBytes;
 
 const PERIODS_PER_SECOND: u64 = 1000;
 const DEFAULT_PERIODS: u64 = 5000;
+/// Periods between two reports through the channel.
+const TOLD_EACH: u64 = 100;
+/// How long the last report waits for room in the channel, in microseconds.
+const LAST_WORDS_US: u64 = 1_000_000;
 
 // Counters of the loop. The handler writes, `main` reads: plain loads and stores, no read-modify-write.
 static PERIOD: AtomicU64 = AtomicU64::new(0);
@@ -25,6 +31,7 @@ static LATEST: AtomicU64 = AtomicU64::new(0);
 /// Runs the loop to its end. `between` is what there is to do between two periods, with interrupts open, such as to look at a polled device.
 pub fn run(board: &'static Board, mut between: impl FnMut()) {
     let page = board.shared("report").map(shared::words);
+    let mut peer = Peer::of(board);
     let limit = board.argument("periods").unwrap_or(DEFAULT_PERIODS);
     let period = timer::frequency() / PERIODS_PER_SECOND;
     PERIOD.store(period, Relaxed);
@@ -36,12 +43,25 @@ pub fn run(board: &'static Board, mut between: impl FnMut()) {
     loop {
         sysreg::wfi();
         between();
+        let report = report(started, false);
+        if let Some(page) = page {
+            publish(page, &report);
+        }
+        let order = peer.as_mut().and_then(|peer| {
+            peer.tell(&report);
+            peer.order()
+        });
+        if let (Some(order), Some(page)) = (order, page) {
+            let offset = match order {
+                Order::Work => WORK_OFFSET,
+                Order::Stop => STOP_OFFSET,
+            };
+            page[offset / 8].store(1, Release);
+        }
         let stop = match page {
-            Some(page) => {
-                publish(page, started, 0);
-                page[STOP_OFFSET / 8].load(Acquire) != 0
-            }
-            None => PERIODS.load(Relaxed) + LOST.load(Relaxed) >= limit,
+            _ if order == Some(Order::Stop) => true,
+            Some(page) => page[STOP_OFFSET / 8].load(Acquire) != 0,
+            None => peer.is_none() && report.periods + report.lost >= limit,
         };
         if stop {
             break;
@@ -49,10 +69,60 @@ pub fn run(board: &'static Board, mut between: impl FnMut()) {
     }
     sysreg::irq_off();
     timer::disarm();
+    let report = report(started, true);
     if let Some(page) = page {
-        publish(page, started, 1);
+        publish(page, &report);
+    }
+    if let Some(peer) = &mut peer {
+        peer.tell_last(&report);
     }
     summary();
+}
+
+/// The other end of the channel. It may do what it likes: it can lose what it is told, and order nothing.
+struct Peer {
+    sender: Sender<'static>,
+    receiver: Receiver<'static>,
+    /// Periods at the last report.
+    told: u64,
+}
+
+impl Peer {
+    fn of(board: &'static Board) -> Option<Self> {
+        let channel = board
+            .channels
+            .iter()
+            .find(|channel| channel.label == CHANNEL)?;
+        let [own, peer] = channel.memory.map(shared::words);
+        let (sender, receiver) = open(own, peer, channel.shape)?;
+        Some(Self {
+            sender,
+            receiver,
+            told: 0,
+        })
+    }
+
+    /// Sends the report if it is time; if there is no room, nobody reads.
+    fn tell(&mut self, report: &Report) {
+        if report.periods >= self.told + TOLD_EACH {
+            self.told = report.periods;
+            let _unread = self.sender.send(report.as_bytes());
+        }
+    }
+
+    /// Sends the last report, and waits a while for room.
+    fn tell_last(&mut self, report: &Report) {
+        let until = timer::now() + timer::ticks(LAST_WORDS_US);
+        while self.sender.send(report.as_bytes()).is_err() && timer::now() < until {}
+    }
+
+    /// Takes an order, if one has come.
+    fn order(&mut self) -> Option<Order> {
+        let mut message = [0; size_of::<Order>()];
+        let length = self.receiver.look(&mut message).ok()??;
+        self.receiver.take();
+        Order::from_bytes(message.get(..length)?)
+    }
 }
 
 /// The handler of interrupts, one period: `entered` is the counter at the vector.
@@ -86,27 +156,47 @@ fn bump(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Relaxed) + by, Relaxed);
 }
 
-/// Writes the report: the sequence is odd while the fields change.
-fn publish(page: &[AtomicU64], started: u64, ended: u64) {
+/// The state of the loop, which began at `started`.
+fn report(started: u64, ended: bool) -> Report {
+    // The handler must not change one counter between the reads of two.
+    let counted = sysreg::masked(|| Report {
+        periods: PERIODS.load(Relaxed),
+        lost: LOST.load(Relaxed),
+        doubled: DOUBLED.load(Relaxed),
+        late_min: LATE_MIN.load(Relaxed),
+        late_max: LATE_MAX.load(Relaxed),
+        late_sum: LATE_SUM.load(Relaxed),
+        latest: LATEST.load(Relaxed),
+        ..Report::default()
+    });
+    Report {
+        magic: MAGIC,
+        frequency: timer::frequency(),
+        period: PERIOD.load(Relaxed),
+        started,
+        ended: u64::from(ended),
+        ..counted
+    }
+}
+
+/// Writes the report into the page: the sequence is odd while the fields change.
+fn publish(page: &[AtomicU64], report: &Report) {
     let put = |offset: usize, value: u64| page[offset / 8].store(value, Relaxed);
     let sequence = page[offset_of!(Report, sequence) / 8].load(Relaxed) | 1;
     put(offset_of!(Report, sequence), sequence);
     fence(SeqCst);
-    // The handler must not change one counter between the reads of two.
-    sysreg::masked(|| {
-        put(offset_of!(Report, periods), PERIODS.load(Relaxed));
-        put(offset_of!(Report, lost), LOST.load(Relaxed));
-        put(offset_of!(Report, doubled), DOUBLED.load(Relaxed));
-        put(offset_of!(Report, late_min), LATE_MIN.load(Relaxed));
-        put(offset_of!(Report, late_max), LATE_MAX.load(Relaxed));
-        put(offset_of!(Report, late_sum), LATE_SUM.load(Relaxed));
-        put(offset_of!(Report, latest), LATEST.load(Relaxed));
-    });
-    put(offset_of!(Report, frequency), timer::frequency());
-    put(offset_of!(Report, period), PERIOD.load(Relaxed));
-    put(offset_of!(Report, started), started);
-    put(offset_of!(Report, ended), ended);
-    put(offset_of!(Report, magic), MAGIC);
+    put(offset_of!(Report, periods), report.periods);
+    put(offset_of!(Report, lost), report.lost);
+    put(offset_of!(Report, doubled), report.doubled);
+    put(offset_of!(Report, late_min), report.late_min);
+    put(offset_of!(Report, late_max), report.late_max);
+    put(offset_of!(Report, late_sum), report.late_sum);
+    put(offset_of!(Report, latest), report.latest);
+    put(offset_of!(Report, frequency), report.frequency);
+    put(offset_of!(Report, period), report.period);
+    put(offset_of!(Report, started), report.started);
+    put(offset_of!(Report, ended), report.ended);
+    put(offset_of!(Report, magic), report.magic);
     fence(SeqCst);
     put(offset_of!(Report, sequence), sequence.wrapping_add(1));
 }

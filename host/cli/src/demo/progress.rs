@@ -4,6 +4,10 @@ use serde::Serialize;
 
 use bulkhead_runner::run::console::{ConsoleLine, Transcript};
 
+/// The program of the demo in that Linux (`guests/linux/demo`).
+const DEMO: &str = "/run/initramfs/bin/demo";
+/// What Debian asks before its shell.
+const LOGIN: &str = "login: ";
 /// Name of the Linux VM in `systems/mixed.toml`.
 pub const LINUX: &str = "linux";
 /// Name of the VM with the control loop.
@@ -134,7 +138,7 @@ pub enum Phase {
     Booting,
     /// Linux works hard.
     Working,
-    /// The work is done and the loop has ended; Linux has a shell.
+    /// The work is done, and without a user the loop has ended; Linux has a shell.
     Shell,
     /// Linux was asked to power off.
     Ending,
@@ -159,6 +163,8 @@ pub struct Progress {
     pub traffic: [Option<Traffic>; 2],
     /// Pings of the control loop.
     pub pings: Option<Pings>,
+    /// Linux has asked who is there, and was told.
+    logs_in: bool,
     /// Linux has a shell.
     shell: bool,
     /// The real-time Linux waits for the others, or will not come.
@@ -179,6 +185,7 @@ impl Progress {
             cpu_load: [None, None],
             traffic: [None, None],
             pings: None,
+            logs_in: false,
             shell: false,
             rt: false,
             seconds,
@@ -198,24 +205,30 @@ impl Progress {
         for line in &lines {
             self.line(line);
         }
-        let prompt = self
-            .transcript
-            .partial()
-            .is_some_and(|line| line.speaker.name() == LINUX && line.text.ends_with("# "));
-        // Another VM may speak while the prompt waits.
-        let prompted = lines
-            .iter()
-            .any(|line| line.speaker.name() == LINUX && line.text.ends_with("# "));
-        self.shell |= prompt || prompted;
+        // What waits at the end of a line; another VM may speak meanwhile.
+        let waits = |end: &str| {
+            let partial = self.transcript.partial();
+            let linux = |line: &&ConsoleLine| line.speaker.name() == LINUX;
+            let partial = partial.as_ref().filter(linux);
+            let said = lines.iter().filter(linux).chain(partial);
+            { said }.any(|line| line.text.ends_with(end))
+        };
+        let (asks, prompt) = (waits(LOGIN), waits("# "));
+        self.shell |= prompt;
         self.rt |= self.transcript.end_of(RT).is_some();
+        if asks && !self.logs_in {
+            self.logs_in = true;
+            return b"root\n".to_vec();
+        }
         match self.phase {
             Phase::Booting if self.shell && self.rt => {
                 self.phase = Phase::Working;
-                format!("demo {}\n", self.seconds).into_bytes()
+                let stays = if self.stay { " stay" } else { "" };
+                format!("{DEMO} {}{stays}\n", self.seconds).into_bytes()
             }
             Phase::Shell if prompt && !self.stay => {
                 self.phase = Phase::Ending;
-                b"exit\n".to_vec()
+                b"poweroff\n".to_vec()
             }
             _ => Vec::new(),
         }
@@ -287,13 +300,18 @@ mod tests {
     fn linux_is_told_to_work_and_then_to_power_off() {
         let mut progress = Progress::new(30, false);
         assert_eq!(progress.push(b"[linux] Welcome\r\n[control] x # "), b"");
-        assert_eq!(progress.push(b"\r\n[linux] / # "), b"");
+        assert_eq!(progress.push(b"\r\n[linux] linux login: "), b"root\n");
+        assert_eq!(progress.push(b"root\r\n"), b"", "once");
+        assert_eq!(progress.push(b"[linux] root@linux:~# "), b"");
         assert_eq!(
             progress.phase,
             Phase::Booting,
             "not without the other Linux"
         );
-        assert_eq!(progress.push(b"\r\n[rt] latency: ready\r\n"), b"demo 30\n");
+        assert_eq!(
+            progress.push(b"\r\n[rt] latency: ready\r\n"),
+            b"/run/initramfs/bin/demo 30\n"
+        );
         assert_eq!(progress.push(b"[linux] "), b"");
         progress.push(format!("{WORDS}\r\n").as_bytes());
         assert_eq!(progress.seen.as_ref().unwrap().periods, 5000);
@@ -304,7 +322,7 @@ mod tests {
         assert_eq!(progress.last_words.as_ref().unwrap().periods, 6000);
         assert_eq!(progress.push(b"[linux] demo: done\r\n"), b"");
         assert_eq!(progress.phase, Phase::Shell);
-        assert_eq!(progress.push(b"[linux] / # "), b"exit\n");
+        assert_eq!(progress.push(b"[linux] root@linux:~# "), b"poweroff\n");
         assert_eq!(progress.phase, Phase::Ending);
     }
 
@@ -351,14 +369,17 @@ mod tests {
         progress.push(b"[linux] / # ");
         assert_eq!(
             progress.push(b"\r\n[el2] vm rt stopped: crash\r\n"),
-            b"demo 1\n"
+            b"/run/initramfs/bin/demo 1\n"
         );
     }
 
     #[test]
     fn the_shell_is_left_to_a_user_who_stays() {
         let mut progress = Progress::new(1, true);
-        progress.push(b"[rt] latency: ready\r\n[linux] / # ");
+        assert_eq!(
+            progress.push(b"[rt] latency: ready\r\n[linux] / # "),
+            b"/run/initramfs/bin/demo 1 stay\n"
+        );
         progress.push(b"\r\n[linux] demo: done\r\n");
         assert_eq!(progress.push(b"[linux] / # "), b"");
         assert_eq!(progress.phase, Phase::Shell);

@@ -50,11 +50,13 @@ impl Screen {
         let progress = &self.progress;
         let linux = match (progress.transcript.end_of(LINUX), progress.phase) {
             (Some(end), _) => format!("stopped: {}", end.reason),
-            (None, Phase::Booting) => "booting Debian's kernel".to_owned(),
+            (None, Phase::Booting) => "booting Debian".to_owned(),
             (None, Phase::Working) => {
                 format!("working hard for {} s of its time", progress.seconds())
             }
-            (None, Phase::Shell) => "a shell for you; `exit` ends it".to_owned(),
+            (None, Phase::Shell) => {
+                "a shell for you; `/run/initramfs/bin/demo end` ends all".to_owned()
+            }
             (None, Phase::Ending) => "powering off".to_owned(),
         };
         let seen = progress.last_words.as_ref().or(progress.seen.as_ref());
@@ -63,7 +65,7 @@ impl Screen {
                 "{} periods at 1 kHz, {} lost, {} doubled; late {} / {} / {} ns (min/avg/max: the emulator's turns)",
                 c.periods, c.lost, c.doubled, c.late_min, c.late_avg, c.late_max
             ),
-            None => "running at 1 kHz; Linux will read its report when it is up".to_owned(),
+            None => "running at 1 kHz; Linux will take its reports when it is up".to_owned(),
         };
         let ended_or = |vm: &str, words: String| match progress.transcript.end_of(vm) {
             Some(end) => format!("{words} (stopped: {})", end.reason),

@@ -146,8 +146,10 @@ pub(super) fn read(
     let start = match &spans.1 {
         Some((ipa, _)) => *ipa,
         None => {
-            let start = place([&first, &second].map(|end| &parts.vms[end.value.0])) + *taken;
-            *taken += 2 * size;
+            let vms = [&first, &second].map(|end| end.value.0);
+            let base = place(vms.map(|vm| &parts.vms[vm]));
+            let start = beside(&parts.shared, vms, base + *taken, 2 * size);
+            *taken = start + 2 * size - base;
             start
         }
     };
@@ -226,6 +228,30 @@ fn place(ends: [&VmSpec; 2]) -> u64 {
         true => below,
         false => beside,
     }
+}
+
+/// The first place from `start` on at which no shared memory of these VMs is whose place the user has chosen.
+fn beside(shared: &[SharedSpec], vms: [usize; 2], start: u64, size: u64) -> u64 {
+    let theirs = |spec: &&SharedSpec| spec.vms.iter().any(|(vm, _)| vms.contains(vm));
+    let mut taken: Vec<(u64, u64)> = shared
+        .iter()
+        .filter(theirs)
+        .map(|spec| {
+            (
+                spec.ipa.value,
+                spec.ipa.value.saturating_add(spec.size.value),
+            )
+        })
+        .collect();
+    taken.sort_unstable();
+    taken.into_iter().fold(start, |start, (from, to)| {
+        let is_free = to <= start || from >= start.saturating_add(size);
+        if is_free {
+            start
+        } else {
+            to.next_multiple_of(PAGE)
+        }
+    })
 }
 
 /// Length and number of the messages.

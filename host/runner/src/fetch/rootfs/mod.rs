@@ -21,11 +21,12 @@ use bulkhead_model::payload::DebianPayload;
 use super::archive::{Archive, missing};
 use super::cache::Cache;
 use super::deb::Package;
+use crate::package::managers;
 use crate::progress::Step;
 use crate::temp_files;
 
 /// Changes whenever this module makes another image of the same packages, scripts and files.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What is asked for; with all that it depends on it is everything in the image. First what Debian takes for granted everywhere (Essential: yes).
 const PACKAGES: [&str; 41] = [
@@ -94,13 +95,17 @@ const FILES: [(&str, &str); 5] = [
     ),
 ];
 
-/// What a first run takes, as it is said before it starts.
-const ANNOUNCEMENT: &str = "making Debian's root file system, once for these versions of its packages: some 45 MB to download, then a minute or two";
+/// Images that stay in the cache.
+const KEPT: usize = 2;
 
-/// The image of these packages and this kernel's modules, whether it is there yet or not.
-fn place(cache: &Cache, kernel: &Package, packages: &[Package]) -> PathBuf {
+/// What a first run takes, as it is said before it starts.
+const ANNOUNCEMENT: &str = "making Debian's root file system, once for these versions of its packages: some 45 MB to download, bulkheadctl and bulkheadd to build, then a minute or two";
+
+/// The image of these packages, of what manages boards and of this kernel's modules, whether it is there yet or not.
+fn place(cache: &Cache, kernel: &Package, packages: &[Package], managers: [u8; 32]) -> PathBuf {
     let mut key = Sha256::new();
     key.update(FORMAT.to_le_bytes());
+    key.update(managers);
     for package in packages.iter().chain([kernel]) {
         key.update(package.stem());
         key.update([0]);
@@ -139,7 +144,8 @@ pub fn cached(cache: &Cache) -> Result<Option<PathBuf>, Failure> {
     let Some((packages, kernel)) = packages.zip(kernel(cache)?) else {
         return Ok(None);
     };
-    Ok(Some(place(cache, &kernel, &packages)).filter(|image| image.is_file()))
+    let place = place(cache, &kernel, &packages, managers::fingerprint()?);
+    Ok(Some(place).filter(|image| image.is_file()))
 }
 
 /// Finds out the packages and makes the image of them, unless the cache has it; `boots` are the files of the kernel and
@@ -151,9 +157,10 @@ pub fn choose(
 ) -> Result<(), Failure> {
     let kernel = kernel(cache)?.ok_or_else(|| missing("linux-image-arm64"))?;
     let packages = archive.closure(&PACKAGES)?;
-    let target = place(cache, &kernel, &packages);
+    let target = place(cache, &kernel, &packages, managers::fingerprint()?);
     if !target.is_file() {
         make(cache, archive, boots, (&kernel, &packages), &target)?;
+        prune(&folder(cache));
     }
     // Only now: what is written down exists.
     cache.note(DebianPayload::Rootfs, packages)
@@ -171,6 +178,7 @@ fn make(
     let files = archive.get(packages)?;
     let kernel = archive.get(std::slice::from_ref(kernel))?;
     let kernel = kernel.first().ok_or_else(|| missing("linux-image-arm64"))?;
+    let managers = (managers::package(), managers::build(None)?);
 
     let folder = folder(cache);
     let trouble = |e: std::io::Error| {
@@ -197,6 +205,7 @@ fn make(
         unpacked.add(package, file)?;
         step.count(done + 1, files.len(), "unpacking packages");
     }
+    unpacked.add(&managers.0, &managers.1)?;
     let release = unpacked.add_modules(kernel)?;
     for (path, text) in FILES {
         unpacked.write(path, text)?;
@@ -206,17 +215,32 @@ fn make(
 
     let made = work.join("image");
     image::make(&root, &owners, &made)?;
-    let names: Vec<&str> = packages.iter().map(|p| p.name.as_str()).collect();
+    let all = packages.iter().chain([&managers.0]);
+    let names: Vec<&str> = all.map(|package| package.name.as_str()).collect();
     let log = folder.join("second-stage.log");
     second_stage::run(boots, (&made, &log), &names, &release)?;
     image::check(&made, &log)?;
     fs::rename(&made, target).map_err(trouble)?;
     eprintln!(
         "  Debian's root file system is made: {} packages, {} s",
-        packages.len(),
+        names.len(),
         started.elapsed().as_secs()
     );
     Ok(())
+}
+
+/// Removes images but the newest ones, of which another checkout may have one. What cannot be removed stays.
+fn prune(folder: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let images = entries.filter(|entry| entry.path().extension().is_some_and(|e| e == "img"));
+    let mut images: Vec<_> = images
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    images.sort();
+    let old = images.len().saturating_sub(KEPT);
+    for (_, image) in images.drain(..old) {
+        let _gone = fs::remove_file(image);
+    }
 }
 
 #[cfg(test)]
@@ -236,17 +260,19 @@ mod tests {
     fn another_version_of_a_package_or_of_the_kernel_is_another_image() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let cache = Cache::open_at(folder.path().to_owned()).expect("cache");
-        let place = |kernel: &str, libc: &str| {
+        let place = |kernel: &str, libc: &str, managers: u8| {
             place(
                 &cache,
                 &package("linux-image-6.1.0-50-arm64", kernel),
                 &[package("libc6", libc), package("dpkg", "1.21")],
+                [managers; 32],
             )
         };
-        let first = place("6.1.1", "2.36-9");
-        assert_eq!(first, place("6.1.1", "2.36-9"));
-        assert_ne!(first, place("6.1.1", "2.36-10"));
-        assert_ne!(first, place("6.1.2", "2.36-9"));
+        let first = place("6.1.1", "2.36-9", 0);
+        assert_eq!(first, place("6.1.1", "2.36-9", 0));
+        assert_ne!(first, place("6.1.1", "2.36-10", 0));
+        assert_ne!(first, place("6.1.2", "2.36-9", 0));
+        assert_ne!(first, place("6.1.1", "2.36-9", 1));
     }
 
     #[test]
@@ -256,7 +282,8 @@ mod tests {
         assert_eq!(cached(&cache).expect("readable"), None);
         let kernel = package("linux-image-6.1.0-50-arm64", "6.1.1");
         let packages = vec![package("libc6", "2.36-9")];
-        let image = place(&cache, &kernel, &packages);
+        let managers = managers::fingerprint().expect("a checkout");
+        let image = place(&cache, &kernel, &packages, managers);
         cache
             .note(DebianPayload::Kernel, vec![kernel])
             .expect("written");
@@ -270,6 +297,21 @@ mod tests {
         assert_eq!(cached(&cache).expect("readable"), None);
         fs::write(&image, "whole").expect("file");
         assert_eq!(cached(&cache).expect("readable"), Some(image));
+    }
+
+    #[test]
+    fn old_images_go() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let image = |n: u64| folder.path().join(format!("{n}.img"));
+        for n in [3, 1, 2] {
+            let file = fs::File::create(image(n)).expect("a file");
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(n);
+            file.set_modified(time).expect("a time");
+        }
+        fs::write(folder.path().join("second-stage.log"), "").expect("a file");
+        prune(folder.path());
+        assert_eq!([1, 2, 3].map(|n| image(n).exists()), [false, true, true]);
+        assert!(folder.path().join("second-stage.log").exists());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Writes Debian packages. Same members, same bytes: times and owners are fixed.
 
+pub mod managers;
+
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -87,6 +89,17 @@ pub fn write(members: &[Member], to: &Path) -> Result<(), Failure> {
         let mode = if member.is_program { 0o755 } else { 0o644 };
         fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)?;
     }
+    // Each package has them, or dpkg does not take it for whole; what dpkg itself reads is not among them.
+    let mut sums = Command::new("md5sum");
+    sums.current_dir(&tree).arg("--");
+    let files = members
+        .iter()
+        .filter(|member| !member.path.starts_with("DEBIAN/"));
+    let files: Vec<&str> = files.map(|member| member.path.as_str()).collect();
+    if !files.is_empty() {
+        let sums = command::run(sums.args(files), what, "md5sum is in the package coreutils")?;
+        fs::write(tree.join("DEBIAN/md5sums"), sums).map_err(failed)?;
+    }
     let unfinished = root.join("package.deb");
     let mut build = Command::new("dpkg-deb");
     if std::env::var_os("SOURCE_DATE_EPOCH").is_none() {
@@ -131,6 +144,21 @@ mod tests {
             fs::read(&second).expect("there")
         );
         assert_eq!(said(&["--show", "--showformat=${Package}"], &first), "one");
+        let output = Command::new("dpkg-deb")
+            .arg("--info")
+            .arg(&first)
+            .arg("md5sums")
+            .output();
+        let sums = String::from_utf8_lossy(&output.expect("dpkg-deb").stdout).into_owned();
+        let files: Vec<_> = sums.lines().map(|line| line.split_once("  ")).collect();
+        assert_eq!(files.len(), 2, "{sums}");
+        assert!(
+            files
+                .iter()
+                .all(|file| file
+                    .is_some_and(|(sum, name)| sum.len() == 32 && name.starts_with("usr/"))),
+            "{sums}"
+        );
         let list = said(&["--contents"], &first);
         let line = |path: &str| {
             list.lines()
