@@ -246,10 +246,9 @@ fn beside(shared: &[SharedSpec], vms: [usize; 2], start: u64, size: u64) -> u64 
     taken.sort_unstable();
     taken.into_iter().fold(start, |start, (from, to)| {
         let is_free = to <= start || from >= start.saturating_add(size);
-        if is_free {
-            start
-        } else {
-            to.next_multiple_of(PAGE)
+        match to.checked_next_multiple_of(PAGE) {
+            Some(behind) if !is_free => behind,
+            _ => start,
         }
     })
 }
@@ -376,4 +375,53 @@ fn ends(
     }
     found.sort_by_key(|end| end.value.0);
     found.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_has_its_place_beside_other_memory_of_its_ends() {
+        let placed = |value| Placed { value, span: 0..0 };
+        let memory = |ipa, size, vms: &[usize]| SharedSpec {
+            name: Placed {
+                value: String::new(),
+                span: 0..0,
+            },
+            size: placed(size),
+            ipa: placed(ipa),
+            vms: vms
+                .iter()
+                .map(|vm| {
+                    (
+                        *vm,
+                        Placed {
+                            value: true,
+                            span: 0..0,
+                        },
+                    )
+                })
+                .collect(),
+            cacheable: true,
+            is_added: false,
+        };
+        let start = PLACES[0];
+        let at = |shared: &[SharedSpec]| beside(shared, [1, 2], start, 2 * PAGE) - start;
+        assert_eq!(at(&[]), 0);
+        assert_eq!(at(&[memory(start, PAGE, &[0, 3])]), 0, "of others");
+        assert_eq!(at(&[memory(start + PAGE, PAGE, &[2, 3])]), 2 * PAGE);
+        assert_eq!(at(&[memory(start + 2 * PAGE, PAGE, &[1])]), 0, "behind");
+        assert_eq!(at(&[memory(start - PAGE, PAGE, &[1])]), 0, "before");
+        let two = [
+            memory(start + 3 * PAGE, PAGE + 1, &[1]),
+            memory(start, 2 * PAGE, &[2]),
+        ];
+        assert_eq!(at(&two), 5 * PAGE, "in any order");
+        assert_eq!(
+            at(&[memory(start, u64::MAX, &[1])]),
+            0,
+            "which another rule refuses"
+        );
+    }
 }

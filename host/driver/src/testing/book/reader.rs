@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::page::{Step, differs, same, steps};
 use crate::testing::terminal::Terminal;
 
-/// Prompt of a shell on the console, behind the label of its VM.
-const PROMPT: &str = "/ # ";
+/// How a program on the console asks: the shell of the initramfs, root's shell of a Debian, and its login.
+const PROMPTS: [&str; 3] = ["/ # ", ":~# ", " login: "];
 /// Key by which the console's own commands start.
 const ESCAPE: &str = "Ctrl-T ";
 
@@ -199,10 +199,15 @@ fn typed(line: &str) -> Option<(String, Vec<u8>)> {
     if let Some(key) = line.strip_prefix(ESCAPE) {
         return Some((String::new(), [b"\x14", key.trim().as_bytes()].concat()));
     }
-    let (before, keys) = line.split_once(PROMPT)?;
-    let labelled = before.starts_with('[') && before.ends_with("] ");
-    let bytes = [keys.as_bytes(), b"\n"].concat();
-    labelled.then(|| (format!("{before}{PROMPT}"), bytes))
+    // Behind the label of the VM stands no more than who asks.
+    let (_, shown) = line.strip_prefix('[')?.split_once("] ")?;
+    let asked = |prompt: &str| {
+        let (who, keys) = shown.split_once(prompt)?;
+        (!who.contains(' ')).then_some(keys)
+    };
+    let keys = PROMPTS.into_iter().find_map(asked)?;
+    let prompt = line.get(..line.len() - keys.len())?;
+    Some((prompt.to_owned(), [keys.as_bytes(), b"\n"].concat()))
 }
 
 /// Returns the end of the first whole line of `text` that is as shown.
@@ -314,6 +319,28 @@ mod tests {
         let escape =
             "```console\n$ stty -icanon; head -c 2 | od -An -c\nCtrl-T q\n...024   q\n```\n";
         assert_eq!(read(escape), Ok(()));
+    }
+
+    #[test]
+    fn prompts_are_those_of_the_initramfs_and_of_a_debian() {
+        let said =
+            |line| typed(line).map(|(prompt, keys)| (prompt, String::from_utf8(keys).unwrap()));
+        for (prompt, keys) in [
+            ("[a] / # ", "ls / # x"),
+            ("[a] root@a:~# ", "cat /x"),
+            ("[a] a login: ", "root"),
+        ] {
+            let line = format!("{prompt}{keys}");
+            assert_eq!(said(&line), Some((prompt.to_owned(), format!("{keys}\n"))));
+        }
+        for other in [
+            "[a] last login: today",
+            "/ # x",
+            "[a] ends with x / # ",
+            "[a]",
+        ] {
+            assert_eq!(said(other), None, "{other}");
+        }
     }
 
     #[test]

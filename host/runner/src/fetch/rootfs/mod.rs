@@ -75,7 +75,7 @@ const PACKAGES: [&str; 41] = [
 ];
 
 /// Files of the project in the image: what an administrator would have written.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     (
         "etc/systemd/network/99-bulkhead.network",
         include_str!("../../../../../guests/rootfs/default.network"),
@@ -87,6 +87,10 @@ const FILES: [(&str, &str); 5] = [
     (
         "etc/dpkg/dpkg.cfg.d/bulkhead",
         include_str!("../../../../../guests/rootfs/dpkg.cfg"),
+    ),
+    (
+        "etc/inputrc",
+        include_str!("../../../../../guests/rootfs/inputrc"),
     ),
     ("etc/hostname", "debian\n"),
     (
