@@ -12,10 +12,10 @@ use bulkhead_runner::run::{Clock, Emulator, End, Options, System, is_terminal, s
 use super::run::{die, serve};
 use crate::demo::{El2Count, Progress, SHIFT, Screen, Summary};
 
-/// Watch two Linuxes with disks and a network, a 1 kHz control loop in it, and two VMs that share a CPU
+/// Watch a Debian that manages the board, a real-time Linux, a 1 kHz control loop, and two VMs that share a CPU
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  bulkhead demo                   # a minute or two, then a shell in Linux
+  bulkhead demo                   # three or four minutes, then a shell in Debian
   bulkhead demo --minutes 10      # a soak: ten minutes of the guests' time
   bulkhead demo --json </dev/null # without a terminal it ends by itself
 

@@ -151,7 +151,7 @@ pub struct Progress {
     pub phase: Phase,
     /// Everything said.
     pub transcript: Transcript,
-    /// Report of the loop that Linux last read on the shared page.
+    /// Report of the loop that Linux last took from their channel.
     pub seen: Option<Control>,
     /// Report that the loop printed at its end.
     pub last_words: Option<Control>,

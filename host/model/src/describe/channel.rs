@@ -148,7 +148,7 @@ pub(super) fn read(
         None => {
             let vms = [&first, &second].map(|end| end.value.0);
             let base = place(vms.map(|vm| &parts.vms[vm]));
-            let start = beside(&parts.shared, vms, base + *taken, 2 * size);
+            let start = beside(parts.shared, vms, base + *taken, 2 * size);
             *taken = start + 2 * size - base;
             start
         }

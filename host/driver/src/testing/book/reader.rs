@@ -323,8 +323,9 @@ mod tests {
 
     #[test]
     fn prompts_are_those_of_the_initramfs_and_of_a_debian() {
-        let said =
-            |line| typed(line).map(|(prompt, keys)| (prompt, String::from_utf8(keys).unwrap()));
+        let said = |line: &str| {
+            typed(line).map(|(prompt, keys)| (prompt, String::from_utf8(keys).unwrap()))
+        };
         for (prompt, keys) in [
             ("[a] / # ", "ls / # x"),
             ("[a] root@a:~# ", "cat /x"),
@@ -334,7 +335,7 @@ mod tests {
             assert_eq!(said(&line), Some((prompt.to_owned(), format!("{keys}\n"))));
         }
         for other in [
-            "[a] last login: today",
+            "[a] the last login: today",
             "/ # x",
             "[a] ends with x / # ",
             "[a]",
