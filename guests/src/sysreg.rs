@@ -70,6 +70,16 @@ instruction!(
     /// Closes all masks: debug, SError, IRQ, FIQ.
     mask_all, "msr daifset, #15");
 
+/// Sleeps with interrupts masked, so that none comes between the look at what it waits for and the WFI, and takes those that have
+/// woken it.
+#[inline(always)]
+pub fn sleep() {
+    wfi();
+    irq_on();
+    isb();
+    irq_off();
+}
+
 /// Runs `f` with interrupts masked, then restores the mask.
 pub fn masked<T>(f: impl FnOnce() -> T) -> T {
     let daif = mrs!("daif");

@@ -223,10 +223,7 @@ fn timer_interrupt(sleep: bool) -> u64 {
         sysreg::irq_off();
         timer::arm(due);
         while ENTERED.load(Relaxed) == 0 {
-            sysreg::wfi();
-            sysreg::irq_on();
-            sysreg::isb();
-            sysreg::irq_off();
+            sysreg::sleep();
         }
         sysreg::irq_on();
     } else {

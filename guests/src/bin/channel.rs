@@ -183,10 +183,7 @@ impl End {
         }
         self.sleeps += 1;
         timer::arm(timer::now() + self.patience);
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
         timer::disarm();
     }
 

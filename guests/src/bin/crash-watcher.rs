@@ -47,10 +47,7 @@ fn main(board: &'static Board) {
     sysreg::irq_off();
     while TOLD.load(Relaxed) == 0 {
         // Asleep without a timer: only the event can end it.
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
     }
     sysreg::irq_on();
     let event = power::hvc(CALL_EVENT, [0; 7]);

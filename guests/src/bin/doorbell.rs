@@ -94,10 +94,7 @@ fn main(board: &'static Board) {
             break;
         }
         timer::arm(timer::now() + timer::frequency() / 100);
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
     }
     timer::disarm();
     check::equal("the last token", LAST.load(Relaxed), end);

@@ -350,10 +350,7 @@ fn wake(rounds: u64) {
             let mut woken = 0;
             for round in 1..=ROUNDS.load(Relaxed) {
                 while u64::from(record::of(1, 14)) < round {
-                    sysreg::wfi();
-                    sysreg::irq_on();
-                    sysreg::isb();
-                    sysreg::irq_off();
+                    sysreg::sleep();
                 }
                 woken += 1;
                 gic::send(13, 1 << 0);

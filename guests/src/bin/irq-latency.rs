@@ -97,10 +97,7 @@ fn asleep() -> u64 {
     let due = timer::now() + timer::ticks(AHEAD_US);
     timer::arm(due);
     while ENTERED.load(Relaxed) == 0 {
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
     }
     ENTERED.load(Relaxed) - due
 }

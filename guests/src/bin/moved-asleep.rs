@@ -48,10 +48,7 @@ fn main(board: &'static Board) {
 /// Sleeps until so many interrupts have come.
 fn sleep_until(came: &AtomicU64, count: u64) {
     while came.load(Relaxed) < count {
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
     }
 }
 

@@ -120,10 +120,7 @@ fn interrupts() {
         physical::set_control(ENABLE);
         // An interrupt of EL2 may end the sleep before.
         while TICKS.load(Relaxed) <= round {
-            sysreg::wfi();
-            sysreg::irq_on();
-            sysreg::isb();
-            sysreg::irq_off();
+            sysreg::sleep();
         }
     }
     check::equal("5 from sleep", TICKS.load(Relaxed).into(), 25);

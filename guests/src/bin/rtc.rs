@@ -107,10 +107,7 @@ fn alarm() {
     set(IMSC, 1);
     sysreg::irq_off();
     while ALARMS.load(Relaxed) == 0 {
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
     }
     check::equal(
         "the alarm came in its second",

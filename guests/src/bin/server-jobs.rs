@@ -64,10 +64,7 @@ fn keep_up(budget: u64, period: u64, jobs: u64) {
     for _ in 0..jobs {
         timer::arm(release);
         while timer::now() < release {
-            sysreg::wfi();
-            sysreg::irq_on();
-            sysreg::isb();
-            sysreg::irq_off();
+            sysreg::sleep();
         }
         run(budget / 3 * 2, u64::MAX);
         let took = timer::now() - release;

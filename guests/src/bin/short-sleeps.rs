@@ -25,10 +25,7 @@ fn main(board: &'static Board) {
         let mut naps = 0u64;
         while timer::now() < end {
             timer::arm(timer::now() + timer::ticks(AHEAD_US));
-            sysreg::wfi();
-            sysreg::irq_on();
-            sysreg::isb();
-            sysreg::irq_off();
+            sysreg::sleep();
             naps += 1;
         }
         println!("short-sleeps: {naps} naps");

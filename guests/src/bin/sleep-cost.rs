@@ -198,10 +198,7 @@ fn arm(microseconds: u64) -> u64 {
 fn await_interrupt() {
     let entered = &ENTERED[cpu::number()];
     while entered.load(Relaxed) <= READY {
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
     }
 }
 

@@ -18,17 +18,11 @@ fn main(board: &'static Board) {
     for _ in 0..ticks {
         let due = (timer::now() / every + 1) * every;
         timer::arm(due);
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
         // WFI may end early; the interrupt does not come before its time.
         while timer::now() < due {
             early += 1;
-            sysreg::wfi();
-            sysreg::irq_on();
-            sysreg::isb();
-            sysreg::irq_off();
+            sysreg::sleep();
         }
     }
     check::holds("ticks", early < ticks, early);

@@ -45,10 +45,7 @@ fn sleep(us: u64) {
     let end = timer::now() + timer::ticks(us);
     while timer::now() < end {
         timer::arm(end);
-        sysreg::wfi();
-        sysreg::irq_on();
-        sysreg::isb();
-        sysreg::irq_off();
+        sysreg::sleep();
     }
 }
 
