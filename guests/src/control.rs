@@ -179,26 +179,21 @@ fn report(started: u64, ended: bool) -> Report {
     }
 }
 
-/// Writes the report into the page: the sequence is odd while the fields change.
+/// Writes the report into the page: the sequence is odd while the other words change.
 fn publish(page: &[AtomicU64], report: &Report) {
-    let put = |offset: usize, value: u64| page[offset / 8].store(value, Relaxed);
-    let sequence = page[offset_of!(Report, sequence) / 8].load(Relaxed) | 1;
-    put(offset_of!(Report, sequence), sequence);
+    const SEQUENCE: usize = offset_of!(Report, sequence) / size_of::<u64>();
+    let report: [u64; size_of::<Report>() / size_of::<u64>()] = zerocopy::transmute!(*report);
+    let sequence = page[SEQUENCE].load(Relaxed) | 1;
+    page[SEQUENCE].store(sequence, Relaxed);
     fence(SeqCst);
-    put(offset_of!(Report, periods), report.periods);
-    put(offset_of!(Report, lost), report.lost);
-    put(offset_of!(Report, doubled), report.doubled);
-    put(offset_of!(Report, late_min), report.late_min);
-    put(offset_of!(Report, late_max), report.late_max);
-    put(offset_of!(Report, late_sum), report.late_sum);
-    put(offset_of!(Report, latest), report.latest);
-    put(offset_of!(Report, frequency), report.frequency);
-    put(offset_of!(Report, period), report.period);
-    put(offset_of!(Report, started), report.started);
-    put(offset_of!(Report, ended), report.ended);
-    put(offset_of!(Report, magic), report.magic);
+    // The first word, which makes it a report, comes last.
+    for (n, value) in report.into_iter().enumerate().rev() {
+        if n != SEQUENCE {
+            page[n].store(value, Relaxed);
+        }
+    }
     fence(SeqCst);
-    put(offset_of!(Report, sequence), sequence.wrapping_add(1));
+    page[SEQUENCE].store(sequence.wrapping_add(1), Relaxed);
 }
 
 fn summary() {

@@ -132,6 +132,15 @@ impl Summary {
         } else if whole {
             wrong.push("nothing was heard of the control loop".to_owned());
         }
+        let counts = |said: &Option<Control>| {
+            let said = said.as_ref()?;
+            Some((said.periods, said.lost, said.doubled))
+        };
+        if whole && counts(&progress.seen) != counts(&progress.last_words) {
+            wrong.push(
+                "what came of the loop's last report by the channel is not what it said".to_owned(),
+            );
+        }
         match &self.el2 {
             Some(el2) if el2.max > el2.allowed => wrong.push(format!(
                 "EL2 took {} instructions of one period; {} are allowed",
@@ -306,6 +315,7 @@ mod tests {
         progress.push(
             format!(
                 "\r\n[control] control: periods=2005 lost={lost} doubled=0 late_ns min=1 avg=2 max=3000000\r\n\
+                 [linux] control: periods=2005 lost={lost} doubled=0 late_ns min=1 avg=2 max=3000000 ended\r\n\
                  [linux] demo: done\r\n[el2] vm control stopped: power off\r\n\
                  [large] cpu-load: had 2 ms in 3 ms\r\n[small] cpu-load: had 1 ms in 3 ms\r\n\
                  [rt] cyclictest: wakeups=2000 late_us min=3 avg=4 max=50\r\n\
@@ -476,10 +486,29 @@ mod tests {
             periods: 1999,
             ..Control::default()
         });
+        early.seen = early.last_words.clone();
         let summary = Summary::new(&early, &BTreeMap::new(), el2(100), true);
         assert_eq!(
             summary.findings,
             ["the loop ran 1999 periods instead of 2000"]
         );
+    }
+
+    #[test]
+    fn a_last_report_that_did_not_come_by_the_channel_is_one() {
+        for seen in [
+            None,
+            Some(Control {
+                periods: 2004,
+                ..Control::default()
+            }),
+        ] {
+            let mut lost = progress(0);
+            lost.seen = seen;
+            let findings = |whole| Summary::new(&lost, &BTreeMap::new(), el2(100), whole).findings;
+            let why = "what came of the loop's last report by the channel is not what it said";
+            assert_eq!(findings(true), [why]);
+            assert_eq!(findings(false), [""; 0], "the user may have left before");
+        }
     }
 }

@@ -21,6 +21,9 @@ pub const NAME: &str = "bulkhead-mgmt";
 /// Its version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// Folders of the checkout from which the programs are built.
+const SOURCES: [&str; 3] = ["mgmt", "abi", "core"];
+
 /// The package as apt would describe it.
 pub fn package() -> Package {
     Package {
@@ -38,7 +41,7 @@ pub fn package() -> Package {
 pub fn fingerprint() -> Result<[u8; 32], Failure> {
     let root = checkout::root();
     let mut files = vec![root.join("Cargo.lock"), root.join("Cargo.toml")];
-    for folder in ["mgmt", "abi"] {
+    for folder in SOURCES {
         files_below(&root.join(folder), &mut files).map_err(|why| {
             let what = format!("cannot read {}", root.join(folder).display());
             Failure::environment(what, why, "see that the checkout is whole")
@@ -208,6 +211,30 @@ mod tests {
     fn the_fingerprint_is_that_of_the_sources() {
         let first = fingerprint().expect("a checkout");
         assert_eq!(first, fingerprint().expect("a checkout"));
+        // Each crate of this project on which one of these depends is one of these.
+        let root = checkout::root();
+        let workspace = fs::read_to_string(root.join("Cargo.toml")).expect("a checkout");
+        let mut manifests = Vec::new();
+        for folder in SOURCES {
+            files_below(&root.join(folder), &mut manifests).expect("a checkout");
+        }
+        manifests.retain(|file| file.ends_with("Cargo.toml"));
+        assert_eq!(manifests.len(), 7, "{manifests:?}");
+        for manifest in manifests {
+            let text = fs::read_to_string(&manifest).expect("a manifest");
+            let uses = text
+                .lines()
+                .filter_map(|line| line.strip_suffix(".workspace = true"));
+            for name in uses.filter(|name| name.starts_with("bulkhead")) {
+                let place = format!("{name} = {{ path = \"");
+                let path = workspace.lines().find_map(|line| line.strip_prefix(&place));
+                let path = path.expect("it has a path in the workspace");
+                assert!(
+                    SOURCES.iter().any(|folder| path.starts_with(folder)),
+                    "{path}"
+                );
+            }
+        }
         let mut files = Vec::new();
         files_below(&checkout::root().join("mgmt"), &mut files).expect("a checkout");
         for file in ["bulkheadctl/src/cli.rs", "bulkheadd/bulkheadd.service"] {
