@@ -301,7 +301,8 @@ mod tests {
         let mut progress = Progress::new(30, false);
         assert_eq!(progress.push(b"[linux] Welcome\r\n[control] x # "), b"");
         assert_eq!(progress.push(b"\r\n[linux] linux login: "), b"root\n");
-        assert_eq!(progress.push(b"root\r\n"), b"", "once");
+        assert_eq!(progress.push(b""), b"", "once");
+        assert_eq!(progress.push(b"root\r\n"), b"");
         assert_eq!(progress.push(b"[linux] root@linux:~# "), b"");
         assert_eq!(
             progress.phase,
