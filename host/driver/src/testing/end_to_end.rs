@@ -236,15 +236,14 @@ fn reproducible(context: &Context) -> Result<String, Vec<String>> {
     Err(vec![format!("the images differ, first in {at}")])
 }
 
-/// Copies what is under version control by nature: no hidden, built or downloaded files.
+/// Copies what is under version control by nature: not the repository itself, and no built or downloaded files.
 pub(super) fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in from.read_dir()? {
         let entry = entry?;
         let name = entry.file_name();
         let kind = entry.file_type()?;
-        let shown = name.to_string_lossy();
-        if (shown.starts_with('.') && shown != ".cargo") || shown == "target" || shown == "out" {
+        if [".git", "target", "out"].iter().any(|left| name == *left) {
             continue;
         }
         if kind.is_dir() {
