@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
@@ -103,6 +104,9 @@ enum Library {
 impl Library {
     /// Finds it, or gets it: by rustup for its compilers, as a package for those of Debian and Ubuntu.
     fn find(rustc: &Path, sysroot: &Path) -> Result<Self, Failure> {
+        /// Two that get it at once are in each other's way.
+        static GETS: Mutex<()> = Mutex::new(());
+        let _alone = GETS.lock().unwrap_or_else(PoisonError::into_inner);
         if is_in(sysroot) {
             return Ok(Self::OfToolchain);
         }
