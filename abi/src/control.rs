@@ -33,9 +33,13 @@ pub mod right {
     pub const LIMITS: u32 = 64;
     /// Read its memory and its registers while it does not run.
     pub const DUMP: u32 = 128;
+    /// Read what it prints on its console.
+    pub const LOGS: u32 = 256;
+    /// The same, and type on its console.
+    pub const CONSOLE: u32 = 512;
 
     /// All of them with the names that descriptions use.
-    pub const ALL: [(u32, &str); 8] = [
+    pub const ALL: [(u32, &str); 10] = [
         (LIST, "list"),
         (START, "start"),
         (STOP, "stop"),
@@ -44,6 +48,8 @@ pub mod right {
         (STATS, "stats"),
         (LIMITS, "limits"),
         (DUMP, "dump"),
+        (LOGS, "logs"),
+        (CONSOLE, "console"),
     ];
     /// Those that a locked VM ([`VM_LOCKED`](crate::plan::VM_LOCKED)) grants.
     pub const OF_LOCKED: u32 = LIST | STATS;
@@ -92,7 +98,7 @@ pub struct Message {
     pub vcpu: u16,
     /// [`Status`]
     pub status: u16,
-    /// Bytes that follow the message in the same buffer: of [`Kind::Memory`]; else 0.
+    /// Bytes that follow the message in the same buffer: of [`Kind::Memory`] and [`Kind::Output`]; else 0.
     pub data: u16,
     /// What [`Kind`] says, if the status is [`Status::Done`]; else what the status says. All others are 0.
     pub values: [u64; VALUES],
@@ -167,11 +173,20 @@ pub enum Kind {
     /// that it ran in between. [`Status::Phase`] while it runs; [`Status::Nothing`] if it has had no life; [`Status::Silent`] as long as a vCPU
     /// is not paused yet.
     Memory = 20,
+    /// What a VM has printed on its console, by [`right::LOGS`] or [`right::CONSOLE`]: from the byte with this number (value 0) since the board started,
+    /// at most value 1 bytes, 0 to [`OUTPUT_DATA`], which follow the answer. It is what the board's UART has got, without labels, of all lives of the VM; the last
+    /// 2000 bytes or so are kept. Answer: 0: number of the first byte that follows, greater than was asked for where older ones are no longer kept, less where there is none so high yet; 1: number
+    /// of the next byte that the VM will print. If the bytes that follow reach up to it, the next one is an event, which comes once.
+    Output = 21,
+    /// Types on the console of a VM that is up, by [`right::CONSOLE`]: value 0 bytes, 1 to 24, which are in the values behind, the first in the lowest bits. Answer: 0: how
+    /// many of them have been taken, the first ones; there is no room for others until the VM has read. [`Status::WouldExit`] where the VM is promised no exits,
+    /// [`Status::Phase`] where it is not up.
+    Input = 22,
 }
 
 impl Kind {
     /// All of them, by number from 1.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Hello,
         Self::Vm,
         Self::Vcpu,
@@ -192,6 +207,8 @@ impl Kind {
         Self::Report,
         Self::Registers,
         Self::Memory,
+        Self::Output,
+        Self::Input,
     ];
 
     /// The kind with this number.
@@ -212,6 +229,8 @@ impl Kind {
             Self::Time | Self::Waits | Self::Exits | Self::Service => right::STATS,
             Self::Weight | Self::Cap | Self::Budget | Self::Pool => right::LIMITS,
             Self::Registers | Self::Memory => right::DUMP,
+            Self::Output => right::LOGS | right::CONSOLE,
+            Self::Input => right::CONSOLE,
         }
     }
 
@@ -232,7 +251,13 @@ impl Kind {
     pub const fn values(self) -> usize {
         match self {
             Self::Waits | Self::Weight | Self::Pool | Self::Report => 1,
-            Self::Exits | Self::Cap | Self::Budget | Self::Registers | Self::Memory => 2,
+            Self::Exits
+            | Self::Cap
+            | Self::Budget
+            | Self::Registers
+            | Self::Memory
+            | Self::Output => 2,
+            Self::Input => 4,
             _ => 0,
         }
     }
@@ -243,9 +268,16 @@ impl Kind {
 pub const EVENT_STATE: u16 = 0x101;
 /// Event: weights, caps, budgets or pools of a VM have changed. No values.
 pub const EVENT_LIMITS: u16 = 0x102;
+/// Event: a VM has printed more, told once to a manager that had read all ([`Kind::Output`]). No values.
+pub const EVENT_OUTPUT: u16 = 0x103;
 
 /// Most bytes behind a message: with it a page.
 pub const DATA: usize = 4096 - size_of::<Message>();
+
+/// Most bytes of a console behind a message.
+pub const OUTPUT_DATA: usize = 504;
+/// Most bytes in a request to type.
+pub const INPUT_DATA: usize = 24;
 
 /// Registers of a vCPU: words of 64 bits. [`STATE`](registers::STATE) and [`PC`](registers::PC) have a word each, as SPSR_EL2 has; others are an array.
 pub mod registers {
@@ -506,7 +538,7 @@ mod tests {
             assert_eq!((kind as u16, Kind::of(number)), (number, Some(kind)));
             assert!(kind.values() <= 4);
         }
-        assert_eq!((Kind::of(0), Kind::of(21)), (None, None));
+        assert_eq!((Kind::of(0), Kind::of(23)), (None, None));
         for (number, status) in (0..).zip(Status::ALL) {
             assert_eq!((status as u16, Status::of(number)), (number, Some(status)));
         }

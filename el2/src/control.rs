@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use bulkhead_abi::console::Order as Ordered;
 use bulkhead_abi::plan::{MAX_MANAGERS, VIRTIO_NO_CONSOLE, Vcpu as VcpuRow};
+use bulkhead_core::console::backlog::Found;
 use bulkhead_core::console::cpu_time::nanoseconds;
 use bulkhead_core::control::{Board, Denied, LastCrash, Order, Session, VmState};
 use bulkhead_core::cpu::power;
@@ -14,9 +15,10 @@ use bulkhead_core::sched::Change;
 use bulkhead_core::virtio::device::Outcome;
 use bulkhead_core::virtio::guest_ring::{Broken, GuestRing};
 use bulkhead_core::virtio::memory::{At, Space};
-use bulkhead_core::virtio::ports::Ports;
+use bulkhead_core::virtio::ports::{self, Ports};
 use bulkhead_core::virtio::queue::Budget;
 
+use crate::console::state::drainer;
 use crate::hw::claim::Claim;
 use crate::hw::memory;
 use crate::hw::mmu::CopyWindows;
@@ -179,6 +181,26 @@ impl Board for OfManager {
 
     fn copy(&mut self, pa: u64, to: At, bytes: u32) {
         memory::copy_out(&mut self.copy_windows, pa, to, bytes);
+    }
+
+    fn write(&mut self, bytes: &[u8], to: At) {
+        ports::store(&Mapped, to, bytes);
+    }
+
+    fn printed(&self, index: usize, from: u64, most: u32, to: &mut [u64]) -> Found {
+        managers::backlog(index).read(from, most, to)
+    }
+
+    fn type_on(&self, index: usize, bytes: u32, words: [u64; 3]) -> bool {
+        let posted = self.manager.typed.post(index, bytes, words);
+        if posted {
+            mailbox::send(mailbox::of_pcpu(drainer()), mailbox::CONSOLE);
+        }
+        posted
+    }
+
+    fn taken(&self) -> Option<u32> {
+        self.manager.typed.taken()
     }
 
     fn published(&self) -> &Published {

@@ -5,8 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::control::right;
 use bulkhead_abi::plan::{MAX_MANAGERS, MAX_VMS, NONE, VIRTIO_CONSOLE, VirtioDevice};
-use bulkhead_core::control::LastCrash;
+use bulkhead_core::console::backlog::Backlog;
 use bulkhead_core::control::events::{Changed, Events};
+use bulkhead_core::control::{LastCrash, Typed};
 use bulkhead_core::monitor::Published;
 use bulkhead_core::virtio::ports::MULTIPORT;
 
@@ -21,6 +22,8 @@ pub struct Manager {
     device: AtomicU32,
     /// What it has not been told yet.
     pub events: Events,
+    /// What it types on consoles.
+    pub typed: Typed,
     /// Its questions to vCPUs and pCPUs, and their answers.
     pub published: Published,
     /// When the service thread has to look again (physical counter); 0 for never.
@@ -32,6 +35,7 @@ static MANAGERS: [Manager; MAX_MANAGERS] = [const {
         vm: AtomicU32::new(0),
         device: AtomicU32::new(0),
         events: Events::new(),
+        typed: Typed::new(),
         published: Published::new(),
         again: AtomicU64::new(0),
     }
@@ -43,6 +47,14 @@ static LAST_CRASHES: [LastCrash; MAX_VMS] = [const { LastCrash::new() }; MAX_VMS
 /// The last crash of a VM.
 pub fn last_crash(vm: usize) -> &'static LastCrash {
     &LAST_CRASHES[vm % MAX_VMS]
+}
+
+/// What each VM has printed last, if a manager may read it.
+static BACKLOGS: [Backlog<256>; MAX_VMS] = [const { Backlog::new() }; MAX_VMS];
+
+/// What a VM has printed last. The pCPU that drains the console writes it.
+pub fn backlog(vm: usize) -> &'static Backlog<256> {
+    &BACKLOGS[vm % MAX_VMS]
 }
 
 impl Manager {
@@ -92,6 +104,30 @@ pub fn start(mut each: impl FnMut(usize, &VirtioDevice)) {
             let vm = u32::from(row.vm).wrapping_add(1);
             manager.vm.store(vm, Ordering::Relaxed);
             each(number, row);
+            for grant in plan().rights_of(row.vm.into()) {
+                if grant.rights & (right::LOGS | right::CONSOLE) != 0 {
+                    backlog(grant.vm.into()).keep();
+                }
+            }
+        }
+    }
+}
+
+/// Tells the managers that listen that VMs, one bit for each, have printed something, which has been kept.
+pub fn heard(vms: u64) {
+    for manager in all() {
+        if manager.events.heard(vms) {
+            manager.wake();
+        }
+    }
+}
+
+/// Gives VMs what managers have typed, by `push`; `wake` is told which VMs have got something to read, and the managers how much was taken.
+pub fn give_typed(mut push: impl FnMut(usize, u8) -> bool, mut wake: impl FnMut(usize)) {
+    for manager in all() {
+        if let Some(vm) = manager.typed.give(&mut push) {
+            wake(vm);
+            manager.wake();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The console: the multiplexer of all VMs' streams, its keys, and the messages of EL2.
 
+pub mod backlog;
 pub mod cpu_time;
 pub mod keys;
 pub mod mux;

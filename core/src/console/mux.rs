@@ -7,6 +7,7 @@
 //! may another line cut it, and the label of what follows says that it goes on
 //! ([`label::write`]).
 
+use core::iter;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use bulkhead_abi::console::label;
@@ -149,6 +150,10 @@ pub trait Sources {
     fn streams(&self, vm: usize) -> Option<&Streams>;
     /// The name of a VM, padded with 0.
     fn name(&self, vm: usize) -> &[u8];
+    /// Told of a guest's bytes as they leave its stream.
+    fn leave(&self, vm: usize, bytes: impl ExactSizeIterator<Item = u8>) {
+        let (_, _) = (vm, bytes);
+    }
 }
 
 /// Result of [`Mux::next`].
@@ -195,10 +200,11 @@ impl Speaker {
     fn pop(self, sources: &impl Sources) -> Option<u8> {
         let streams = sources.streams(self.vm)?;
         if self.log {
-            streams.log.pop()
-        } else {
-            streams.output.pop()
+            return streams.log.pop();
         }
+        let byte = streams.output.pop()?;
+        sources.leave(self.vm, iter::once(byte));
+        Some(byte)
     }
 
     fn is_silent(self, sources: &impl Sources) -> bool {
@@ -462,6 +468,9 @@ impl Mux {
         if speaker.log {
             streams.log.ring.drop_front(sent);
         } else if sent != 0 {
+            let bytes = bytes.get(..sent as usize).unwrap_or_default();
+            let bytes = bytes.iter().map(|byte| byte.load(Ordering::Relaxed));
+            sources.leave(speaker.vm, bytes);
             streams.output.ring.drop_front(sent);
             self.left = self.left.wrapping_sub(sent);
             self.spoke(now);

@@ -1,7 +1,7 @@
 //! What a manager has not been told yet: a bit for each VM, so that it is bounded whatever happens, and nothing is lost but what has been
 //! overtaken by something newer (`docs/internals/locking.md`).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What can have changed about a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub enum Changed {
     State,
     /// Its weights, caps, budgets or pools.
     Limits,
+    /// It has printed something.
+    Output,
 }
 
 /// The VMs of which a manager has to be told.
@@ -17,6 +19,9 @@ pub enum Changed {
 pub struct Events {
     state: AtomicU64,
     limits: AtomicU64,
+    output: AtomicU64,
+    /// VMs whose next byte is to be told.
+    listens: AtomicU64,
 }
 
 impl Default for Events {
@@ -31,6 +36,8 @@ impl Events {
         Self {
             state: AtomicU64::new(0),
             limits: AtomicU64::new(0),
+            output: AtomicU64::new(0),
+            listens: AtomicU64::new(0),
         }
     }
 
@@ -39,6 +46,7 @@ impl Events {
         let word = match changed {
             Changed::State => &self.state,
             Changed::Limits => &self.limits,
+            Changed::Output => &self.output,
         };
         word.fetch_or(1u64.wrapping_shl(vm as u32), Ordering::AcqRel);
     }
@@ -48,6 +56,7 @@ impl Events {
         for (word, changed) in [
             (&self.state, Changed::State),
             (&self.limits, Changed::Limits),
+            (&self.output, Changed::Output),
         ] {
             let vms = word.load(Ordering::Relaxed);
             if vms != 0 {
@@ -63,5 +72,29 @@ impl Events {
     pub fn forget(&self) {
         self.state.swap(0, Ordering::AcqRel);
         self.limits.swap(0, Ordering::AcqRel);
+        self.output.swap(0, Ordering::AcqRel);
+        self.listens.swap(0, Ordering::AcqRel);
+    }
+
+    /// Who serves the port: the manager has read all that a VM has printed, and is to be told when there is more. It must then look a second time.
+    pub fn listen(&self, vm: usize) {
+        let bit = 1u64.wrapping_shl(vm as u32);
+        self.listens.fetch_or(bit, Ordering::Relaxed);
+        // Either its second look finds what is printed meanwhile, or [`Self::heard`] finds that it listens.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Who drains the console, after it has kept what VMs have printed, a bit for each. `true`: the manager listened and has to be told, and whoever serves its
+    /// port must look.
+    pub fn heard(&self, vms: u64) -> bool {
+        fence(Ordering::SeqCst);
+        let heard = self.listens.load(Ordering::Relaxed) & vms;
+        if heard == 0 {
+            return false;
+        }
+        // Who listens once more meanwhile is told once more.
+        self.listens.fetch_and(!heard, Ordering::Relaxed);
+        self.output.fetch_or(heard, Ordering::AcqRel);
+        true
     }
 }

@@ -5,6 +5,7 @@
 //! * [`events`]: what a manager has not been told yet.
 //! * [`asked`]: until when VMs that were asked to stop have time for it.
 //! * [`crash`]: the last crash of a VM.
+//! * [`typed`]: what a manager types on the console of a VM.
 //!
 //! All of it is pure: the [`Board`] does what it decides.
 
@@ -13,7 +14,10 @@ pub mod crash;
 pub mod events;
 pub mod request;
 pub mod session;
+pub mod typed;
 
+#[cfg(test)]
+mod console_tests;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
@@ -27,10 +31,12 @@ pub use crash::LastCrash;
 pub use events::Events;
 pub use request::{Command, check};
 pub use session::{APART_US, Session};
+pub use typed::Typed;
 
 use bulkhead_abi::control;
 use bulkhead_abi::plan::Vcpu;
 
+use crate::console::backlog::Found;
 use crate::cpu::life::Settled;
 use crate::cpu::power::{self, Phase};
 use crate::monitor;
@@ -102,6 +108,14 @@ pub trait Board {
     fn is_paused(&self, vm: usize) -> bool;
     /// Copies memory of a VM, from a physical address to where a manager reads it.
     fn copy(&mut self, pa: u64, to: At, bytes: u32);
+    /// Writes bytes where a manager reads them.
+    fn write(&mut self, bytes: &[u8], to: At);
+    /// Reads what a VM has printed: see [`Backlog::read`](crate::console::backlog::Backlog::read).
+    fn printed(&self, vm: usize, from: u64, most: u32, to: &mut [u64]) -> Found;
+    /// Has so many bytes typed on the console of a VM. `false`: the ones before still wait.
+    fn type_on(&self, vm: usize, bytes: u32, words: [u64; 3]) -> bool;
+    /// How many bytes were taken of those that were typed last, if that is known yet.
+    fn taken(&self) -> Option<u32>;
     /// Questions to vCPUs and pCPUs, and their answers.
     fn published(&self) -> &Published;
     /// Asks about a vCPU (row of the plan), and tells it or its pCPU that it is asked.

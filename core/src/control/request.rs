@@ -1,6 +1,6 @@
 //! A request against the plan: each field is checked before anything is done.
 
-use bulkhead_abi::control::{DATA, Kind, Request, Status, VERSION, crash};
+use bulkhead_abi::control::{DATA, INPUT_DATA, Kind, OUTPUT_DATA, Request, Status, VERSION, crash};
 
 use super::Order;
 use crate::plan::{Plan, rows_of};
@@ -55,6 +55,10 @@ pub enum Command {
     Report(usize, usize),
     /// RAM of a VM at this IPA or behind it, so many bytes.
     Memory(usize, u64, u16),
+    /// What a VM has printed from this byte on, so many bytes.
+    Output(usize, u64, u16),
+    /// To type so many bytes on the console of a VM.
+    Input(usize, u32, [u64; 3]),
 }
 
 /// Why not: the status, and its values.
@@ -117,7 +121,7 @@ pub fn check(plan: &Plan<'_>, own: usize, request: &Request, bytes: u32) -> Resu
 
 /// The command of a request whose VM and vCPU are there.
 fn command(kind: Kind, of: Of, values: &[u64; 4]) -> Result<Command, Error> {
-    let [first, second, ..] = *values;
+    let [first, second, third, fourth] = *values;
     let vm = of.vm;
     let class = || usize::try_from(first).map_err(|_| no(Status::Value));
     Ok(match kind {
@@ -153,6 +157,10 @@ fn command(kind: Kind, of: Of, values: &[u64; 4]) -> Result<Command, Error> {
         }
         Kind::Memory if second > DATA as u64 => return Err(no(Status::Value)),
         Kind::Memory => Command::Memory(vm, first, second as u16),
+        Kind::Output if second > OUTPUT_DATA as u64 => return Err(no(Status::Value)),
+        Kind::Output => Command::Output(vm, first, second as u16),
+        Kind::Input if first == 0 || first > INPUT_DATA as u64 => return Err(no(Status::Value)),
+        Kind::Input => Command::Input(vm, first as u32, [second, third, fourth]),
         Kind::Service => Command::Service(vm),
         Kind::Report if first >= crash::WORDS as u64 => return Err(no(Status::Value)),
         Kind::Report => Command::Report(first as usize, vm),

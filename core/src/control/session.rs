@@ -1,13 +1,17 @@
 //! A manager that has the port open. One request at a time is in hand; it is answered before the next is taken, so that the state here has a
 //! fixed size, and a manager that floods waits for itself.
 
+mod console;
+
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Message, Refusal as Told, Request, Status, VALUES, VERSION,
+    EVENT_LIMITS, EVENT_OUTPUT, EVENT_STATE, Message, OUTPUT_DATA, Refusal as Told, Request,
+    Status, VALUES, VERSION,
 };
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Class, Region, RegionKind};
+use zerocopy::IntoBytes;
 
 use super::events::{Changed, Events};
 use super::request::{About, Command, Of, check};
@@ -40,6 +44,17 @@ enum Hand {
     Later(Request, Command, u64),
     /// The question has been asked, and is answered when the counter reads this at the latest.
     Asked(Request, About, u64),
+    /// Bytes have been typed, and the same holds.
+    Typed(Request, u64),
+}
+
+/// What follows the answer in hand.
+#[derive(Clone, Copy, Debug)]
+enum Data {
+    /// Memory, from this physical address on.
+    Memory(u64),
+    /// What a VM has printed, from this byte of the session's on.
+    Printed(u32),
 }
 
 /// The state of a manager.
@@ -52,8 +67,9 @@ pub struct Session {
     next: u64,
     /// The vCPU (row of the plan) whose exits, or registers, were asked for last.
     told: Option<(usize, monitor::Request)>,
-    /// The physical address of the memory that the answer in hand has.
-    memory: u64,
+    data: Data,
+    /// What was read of what a VM has printed, and one word more, for the first byte may be in the middle of one.
+    printed: [u64; OUTPUT_DATA / 8 + 1],
 }
 
 impl Session {
@@ -64,7 +80,8 @@ impl Session {
             hand: Hand::Nothing,
             next: 0,
             told: None,
-            memory: 0,
+            data: Data::Memory(0),
+            printed: [0; OUTPUT_DATA / 8 + 1],
         }
     }
 
@@ -72,7 +89,7 @@ impl Session {
     pub const fn again(&self) -> Option<u64> {
         match self.hand {
             Hand::Nothing => None,
-            Hand::Later(_, _, at) | Hand::Asked(_, _, at) => Some(at),
+            Hand::Later(_, _, at) | Hand::Asked(_, _, at) | Hand::Typed(_, at) => Some(at),
         }
     }
 
@@ -169,6 +186,19 @@ impl<B: Board> Manager for InSession<'_, B> {
                 }
                 Some(message)
             }
+            Hand::Typed(request, until) => {
+                let taken = self.board.taken();
+                if taken.is_none() && now < until {
+                    return None;
+                }
+                self.session.hand = Hand::Nothing;
+                let mut message = answer(&request, Status::Done);
+                match taken {
+                    Some(bytes) => fill(&mut message, &[bytes.into()]),
+                    None => message.status = Status::Silent as u16,
+                }
+                Some(message)
+            }
         }
     }
 
@@ -177,6 +207,7 @@ impl<B: Board> Manager for InSession<'_, B> {
         let kind = match changed {
             Changed::State => EVENT_STATE,
             Changed::Limits => EVENT_LIMITS,
+            Changed::Output => EVENT_OUTPUT,
         };
         let request = Request {
             kind,
@@ -195,8 +226,15 @@ impl<B: Board> Manager for InSession<'_, B> {
     }
 
     fn copy(&mut self, from: u32, to: At, bytes: u32) {
-        let pa = self.session.memory.wrapping_add(from.into());
-        self.board.copy(pa, to, bytes);
+        match self.session.data {
+            Data::Memory(pa) => self.board.copy(pa.wrapping_add(from.into()), to, bytes),
+            Data::Printed(skip) => {
+                let printed = self.session.printed.as_bytes();
+                let first = skip.wrapping_add(from) as usize;
+                let part = printed.get(first..first.wrapping_add(bytes as usize));
+                self.board.write(part.unwrap_or_default(), to);
+            }
+        }
     }
 }
 
@@ -237,6 +275,18 @@ impl<B: Board> InSession<'_, B> {
             }
             Command::Change(change, vm) => self.board.change(vm, change),
             Command::Memory(vm, ipa, most) => self.memory(&mut message, vm, ipa, most),
+            Command::Output(vm, from, most) => {
+                self.output(&mut message, vm, from, most);
+                Ok(())
+            }
+            Command::Input(vm, bytes, words) => match self.input(request, vm, bytes, words) {
+                Ok(None) => return None,
+                Ok(Some(status)) => {
+                    message.status = status as u16;
+                    Ok(())
+                }
+                Err(denied) => Err(denied),
+            },
             Command::Ask(about, of) => match self.ask(request, about, of) {
                 Ok(None) => return None,
                 Ok(Some(status)) => {
@@ -304,18 +354,25 @@ impl<B: Board> InSession<'_, B> {
             let end = row.ipa.saturating_add(row.size);
             row.kind == RegionKind::Ram as u16 && ipa < end
         };
-        let (mut first, mut left) = (0, 0);
+        let (mut first, mut left, mut shown) = (0, 0, 0);
         if let Some(row) = self.board.plan().regions_of(vm).iter().find(is_ram) {
             first = ipa.max(row.ipa);
             let offset = first.wrapping_sub(row.ipa);
             left = row.size.wrapping_sub(offset);
-            self.session.memory = row.pa.wrapping_add(offset);
+            let pa = row.pa.wrapping_add(offset);
+            self.session.data = Data::Memory(pa);
+            // A window shows so much of memory.
+            shown = WINDOW.wrapping_sub(pa % WINDOW);
         }
-        // A window shows so much of memory.
-        let shown = WINDOW.wrapping_sub(self.session.memory % WINDOW);
         message.data = left.min(shown).min(most.into()) as u16;
         fill(message, &[first, left, lives.into()]);
         Ok(())
+    }
+
+    /// Whether a VM is promised that it has no exits.
+    fn is_promised_no_exits(&self, vm: usize) -> bool {
+        let row = self.board.plan().vms.get(vm);
+        row.is_some_and(|row| row.class == Class::HardRealtime as u16)
     }
 
     fn in_us(&self, us: u64) -> u64 {
@@ -399,13 +456,7 @@ impl<B: Board> InSession<'_, B> {
         if let About::Registers(_) = about {
             self.rests(of.vm)?;
         }
-        let hard = Class::HardRealtime as u16;
-        let row = self.board.plan().vms.get(of.vm);
-        let is_up = matches!(
-            self.board.vm(of.vm).phase,
-            Phase::Running | Phase::Asked(_) | Phase::Paused
-        );
-        if row.is_some_and(|row| row.class == hard) && is_up {
+        if self.is_promised_no_exits(of.vm) && is_up(self.board.vm(of.vm).phase) {
             return Ok(Some(Status::WouldExit));
         }
         let [now, _] = self.board.time();
@@ -482,6 +533,11 @@ impl<B: Board> InSession<'_, B> {
             }
         }
     }
+}
+
+/// Whether a VM in this phase is up.
+const fn is_up(phase: Phase) -> bool {
+    matches!(phase, Phase::Running | Phase::Asked(_) | Phase::Paused)
 }
 
 /// What the vCPU, or its pCPU, is asked.

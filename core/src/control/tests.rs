@@ -10,7 +10,8 @@ use bulkhead_abi::plan::{Class, RegionKind, Vcpu};
 
 use super::events::Changed;
 use super::session::APART_US;
-use super::{Board, Denied, Events, LastCrash, Order, Session, VmState};
+use super::{Board, Denied, Events, LastCrash, Order, Session, Typed, VmState};
+use crate::console::backlog::{Backlog, Found};
 use crate::console::stats::ExitStats;
 use crate::cpu::power::{self, Phase};
 use crate::monitor::{self, Published};
@@ -41,6 +42,13 @@ pub(super) struct Fake {
     pub(super) lives: u32,
     pub(super) paused: bool,
     pub(super) copied: Vec<(u64, u64, u32)>,
+    /// What the second VM has printed.
+    pub(super) backlog: Backlog<256>,
+    pub(super) typed: Typed,
+    /// What was written for the manager.
+    pub(super) written: Vec<u8>,
+    /// The VM prints this behind the look that finds nothing.
+    pub(super) prints: core::cell::Cell<&'static [u8]>,
 }
 
 impl Fake {
@@ -75,6 +83,10 @@ impl Fake {
             lives: 3,
             paused: true,
             copied: Vec::new(),
+            backlog: Backlog::new(),
+            typed: Typed::new(),
+            written: Vec::new(),
+            prints: core::cell::Cell::default(),
         }
     }
 
@@ -141,6 +153,22 @@ impl Board for Fake {
     }
     fn copy(&mut self, pa: u64, to: At, bytes: u32) {
         self.copied.push((pa, to.address(), bytes));
+    }
+    fn write(&mut self, bytes: &[u8], to: At) {
+        assert_eq!(to.address(), 0x9000);
+        self.written.extend(bytes);
+    }
+    fn printed(&self, vm: usize, from: u64, most: u32, to: &mut [u64]) -> Found {
+        assert_eq!(vm, 1);
+        let found = self.backlog.read(from, most, to);
+        self.backlog.append(self.prints.take().iter().copied());
+        found
+    }
+    fn type_on(&self, vm: usize, bytes: u32, words: [u64; 3]) -> bool {
+        self.typed.post(vm, bytes, words)
+    }
+    fn taken(&self) -> Option<u32> {
+        self.typed.taken()
     }
     fn published(&self) -> &Published {
         &self.published

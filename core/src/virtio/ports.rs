@@ -398,7 +398,7 @@ fn load(memory: &impl Memory, mut at: At, to: &mut [u8]) {
 }
 
 /// Writes them.
-fn store(memory: &impl Memory, mut at: At, from: &[u8]) {
+pub fn store(memory: &impl Memory, mut at: At, from: &[u8]) {
     let (words, bytes) = from.as_chunks::<8>();
     for word in words {
         memory.store64(at, u64::from_le_bytes(*word));

@@ -11,6 +11,7 @@ use bulkhead_core::monitor::{Action, Step};
 use crate::console::state::{AWAKE, Console};
 use crate::hw::timer;
 use crate::mailbox;
+use crate::managers;
 use crate::monitor::PUBLISHED;
 use crate::orders::{ManageVms, follow_limits, tell_pcpu, try_manage};
 use crate::plan::{self, plan};
@@ -38,6 +39,12 @@ impl Sources for Vms<'_> {
     }
     fn name(&self, index: usize) -> &[u8] {
         self.0.get(index).map_or(&[], |vm| &vm.name)
+    }
+    #[inline(always)]
+    fn leave(&self, index: usize, bytes: impl ExactSizeIterator<Item = u8>) {
+        if MANAGED {
+            managers::backlog(index).append(bytes);
+        }
     }
 }
 
@@ -141,6 +148,10 @@ impl Console {
             self.uart.ask(false, !self.input && !self.hold.is_on());
             return again;
         }
+        if MANAGED {
+            let push = |vm, byte| vm::vm(vm).streams.input.push(byte);
+            managers::give_typed(push, has_input);
+        }
         let mut waits = true;
         let mut looks = 0u32;
         let flush = core::mem::take(&mut self.flush) | flush;
@@ -211,6 +222,9 @@ impl Console {
         }
         again.monitor = again.monitor.map(|at| at.max(self.not_before));
         self.uart.ask(waits && !soon, !self.input && !held);
+        if MANAGED && spoke != 0 {
+            managers::heard(spoke);
+        }
         offer_space(spoke);
         again
     }
@@ -285,11 +299,8 @@ impl Console {
                 break;
             }
         }
-        if sent
-            && !(IO && virtio::wake_console(self.keys.focus))
-            && let Some(id) = plan::id_of(self.keys.focus, 0)
-        {
-            mailbox::send(id, mailbox::UART);
+        if sent {
+            has_input(self.keys.focus);
         }
         commanded
     }
@@ -325,6 +336,15 @@ impl Console {
         (!MONITOR || self.monitor.is_idle())
             && self.mux.is_done(&Vms(plan().vms))
             && self.uart.is_idle()
+    }
+}
+
+/// Notifies a VM that there is input for it.
+fn has_input(vm: usize) {
+    if !(IO && virtio::wake_console(vm))
+        && let Some(id) = plan::id_of(vm, 0)
+    {
+        mailbox::send(id, mailbox::UART);
     }
 }
 

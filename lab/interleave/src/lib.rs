@@ -8,6 +8,8 @@ extern crate bulkhead_loom_atomics as core;
 
 #[path = "../../../core/src/sync/awake.rs"]
 pub mod awake;
+#[path = "../../../core/src/console/backlog.rs"]
+pub mod backlog;
 #[allow(unsafe_code, reason = "it is that of EL2")]
 #[path = "../../../el2/src/hw/claim.rs"]
 pub mod claim;
@@ -37,6 +39,8 @@ pub mod ring;
 pub mod sched;
 #[path = "../../../core/src/sync/stage2_claim.rs"]
 pub mod stage2_claim;
+#[path = "../../../core/src/control/typed.rs"]
+pub mod typed;
 #[path = "../../../core/src/sync/vcpu_location.rs"]
 pub mod vcpu_location;
 #[expect(unused_imports, reason = "what it shows to the rest of `core`")]

@@ -230,6 +230,11 @@ impl<T: Read + Write + AsFd> Connection<T> {
         }
     }
 
+    /// What to wait for, where somebody waits for something else, too: when it is ready there may be an event.
+    pub const fn link(&self) -> &T {
+        &self.link
+    }
+
     /// Events that were kept, which nobody has taken.
     pub fn events(&self) -> impl Iterator<Item = &Message> {
         self.events.iter()

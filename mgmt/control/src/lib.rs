@@ -4,6 +4,7 @@
 
 pub mod board;
 pub mod connection;
+pub mod console;
 pub mod core_file;
 pub mod crash;
 pub mod dump;

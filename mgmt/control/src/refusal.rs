@@ -22,6 +22,8 @@ const fn verb(kind: Kind) -> &'static str {
         Kind::Cap => "set the cap",
         Kind::Budget => "set the budget",
         Kind::Pool => "set the pool",
+        Kind::Output => "read the console",
+        Kind::Input => "type on the console",
     }
 }
 
@@ -89,6 +91,7 @@ pub fn failure(kind: Kind, vm: &str, answer: &Message) -> Failure {
                 (Kind::Memory | Kind::Registers, Some(Phase::Running)) => {
                     format!("bulkheadctl pause {vm}, or bulkheadctl stop {vm}")
                 }
+                (Kind::Input, Some(Phase::Down)) => format!("bulkheadctl start {vm}"),
                 (_, Some(Phase::Paused)) => format!("bulkheadctl resume {vm}"),
                 (_, Some(Phase::Ended | Phase::Stopping | Phase::Starting)) => {
                     "try again in a moment".to_owned()

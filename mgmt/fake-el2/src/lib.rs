@@ -2,9 +2,11 @@
 //! ([`bulkhead_abi::control`]), and can be told to behave badly.
 #![forbid(unsafe_code)]
 
+mod console;
 mod demand;
 mod dump;
 mod limits;
+mod statistics;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +15,8 @@ use std::thread::{self, JoinHandle};
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Request, Status, VALUES, VERSION, crash, right,
+    EVENT_LIMITS, EVENT_OUTPUT, EVENT_STATE, Kind, Message, Phase, Request, Status, VALUES,
+    VERSION, crash, right,
 };
 use bulkhead_abi::plan::{Class, CpuPolicy};
 use zerocopy::{FromBytes, IntoBytes};
@@ -61,6 +64,14 @@ pub struct FakeVm {
     pub crash: Option<[u64; crash::WORDS]>,
     /// Its RAM, by IPA.
     pub ram: Vec<(u64, Vec<u8>)>,
+    /// What it has printed.
+    pub printed: Vec<u8>,
+    /// Managers are told of what it prints next.
+    pub is_heard: bool,
+    /// What was typed.
+    pub typed: Vec<u8>,
+    /// How many more bytes it takes.
+    pub takes: usize,
 }
 
 /// How the EL2 speaks.
@@ -142,6 +153,10 @@ impl Default for Fake {
             demand: None,
             crash: None,
             ram: Vec::new(),
+            printed: Vec::new(),
+            is_heard: false,
+            typed: Vec::new(),
+            takes: usize::MAX,
             stop_ms: 60_000,
             obeys: true,
         };
@@ -328,6 +343,14 @@ impl Fake {
                 self.data = data as u16;
                 Ok(values)
             }
+            Kind::Output => {
+                let (values, data) = console::output(vm, request)?;
+                self.vms[usize::from(request.vm)].is_heard |=
+                    values[0] + u64::from(data) == values[1];
+                self.data = data;
+                Ok(values)
+            }
+            Kind::Input => console::input(&mut self.vms[usize::from(request.vm)], request),
             Kind::Shutdown if vm.stop_ms == 0 => Err((Status::Unasked, 0)),
             Kind::Shutdown => {
                 let left = vm.stop_ms * 1_000_000;
@@ -415,82 +438,14 @@ impl Fake {
         events.push(self.state(index));
         Ok(())
     }
-
-    fn statistics(&mut self, kind: Kind, request: &Request) -> Result<Vec<u64>, (Status, u64)> {
-        let vm = &self.vms[usize::from(request.vm)];
-        if vm.is_undisturbed && kind == Kind::Exits {
-            return Err((Status::WouldExit, 0));
-        }
-        if vm.policy == CpuPolicy::Pinned && matches!(kind, Kind::Time | Kind::Waits) {
-            return Err((Status::Nothing, 0));
-        }
-        let [first, again, ..] = request.values;
-        let asked = (request.vm, request.vcpu);
-        if kind == Kind::Exits && again == 1 {
-            if first == 6 && self.others_ask > 0 {
-                self.others_ask -= 1;
-                self.exits_of = None;
-            }
-            if first == 6 && self.others_ask_same > 0 {
-                self.others_ask_same -= 1;
-                self.ticks += 1;
-            }
-            if self.exits_of != Some(asked) {
-                return Err((Status::Nothing, 0));
-            }
-        } else if kind != Kind::Service {
-            self.exits_of = (kind == Kind::Exits).then_some(asked);
-        }
-        if kind == Kind::Time || kind == Kind::Exits && again == 0 {
-            self.ticks += 1;
-        }
-        let t = self.ticks;
-        let vm = &mut self.vms[usize::from(request.vm)];
-        let weight = vm.weight;
-        if let (Kind::Time, Some(demand)) = (kind, &mut vm.demand) {
-            let [cpu, since, waited] = demand.go_on(weight);
-            let overruns = demand.overruns * demand.asked;
-            return Ok(vec![2, cpu, since, waited, 70, 7 * t, overruns, 1]);
-        }
-        Ok(match kind {
-            Kind::Time => vec![2, 500 * t, 1000 * t, 250 * t, 70, 7 * t, t, 1],
-            Kind::Waits if first % 2 != 0 || first >= 40 => return Err((Status::Value, 0)),
-            Kind::Waits => {
-                // Class n has 100 + n waits, the last ones stay 0.
-                let count = |class: u64| if class < 40 { 100 + class } else { 0 };
-                let pairs = (0..14).map(|pair| first + 2 * pair);
-                pairs
-                    .map(|class| count(class) | count(class + 1) << 32)
-                    .collect()
-            }
-            Kind::Exits if first >= 18 => return Err((Status::Value, 0)),
-            Kind::Exits => {
-                let of = |class: u64| {
-                    [
-                        class * t,
-                        class * 300,
-                        class * 90_000,
-                        (200 + class) | (400 + class) << 32,
-                    ]
-                };
-                let total = 153 * t;
-                [
-                    vec![total, 900 * t, 1000 * t, 100 * t],
-                    of(first).to_vec(),
-                    of(first + 1).to_vec(),
-                ]
-                .concat()
-            }
-            _ => vec![t, 1000 * t, 5000],
-        })
-    }
 }
 
 /// A running EL2, and the end of its port.
 #[derive(Debug)]
 pub struct El2 {
     fake: Arc<Mutex<Fake>>,
-    stream: UnixStream,
+    /// Whoever has the lock writes whole messages.
+    stream: Arc<Mutex<UnixStream>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -511,7 +466,9 @@ impl El2 {
     pub fn serve(fake: Arc<Mutex<Fake>>, stream: UnixStream) -> Self {
         let at_port = stream.try_clone().expect("a socket");
         let board = Arc::clone(&fake);
-        let thread = thread::spawn(move || answer_all(&board, at_port));
+        let stream = Arc::new(Mutex::new(stream));
+        let to = Arc::clone(&stream);
+        let thread = thread::spawn(move || answer_all(&board, at_port, &to));
         Self {
             fake,
             stream,
@@ -521,13 +478,13 @@ impl El2 {
 
     /// The board.
     pub fn board(&self) -> MutexGuard<'_, Fake> {
-        self.fake.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.fake)
     }
 
     /// Says something without being asked.
     pub fn say(&self, message: &Message) {
         // Who does not listen any more misses it.
-        let _ = (&self.stream).write_all(message.as_bytes());
+        let _ = lock(&self.stream).write_all(message.as_bytes());
     }
 
     /// Says what has become of a VM.
@@ -536,29 +493,55 @@ impl El2 {
         self.say(&message);
     }
 
+    /// Has a VM print something.
+    pub fn print(&self, index: u16, text: &[u8]) {
+        let mut board = self.board();
+        let version = board.manner.version;
+        let vm = &mut board.vms[usize::from(index)];
+        vm.printed.extend(text);
+        let is_heard = std::mem::take(&mut vm.is_heard);
+        drop(board);
+        if is_heard {
+            self.say(&Message {
+                version,
+                kind: EVENT_OUTPUT,
+                vm: index,
+                ..Message::default()
+            });
+        }
+    }
+
     /// Unplugs the port.
     pub fn unplug(mut self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = lock(&self.stream).shutdown(std::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream, to: &Mutex<UnixStream>) {
     let mut held: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut bytes = [0; size_of::<Request>()];
     while stream.read_exact(&mut bytes).is_ok() {
         let Ok(request) = Request::read_from_bytes(&bytes) else {
             return;
         };
-        let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut board = lock(board);
         let said = board.take(&request);
         let with_data = |message: &Message| {
-            let data = board
-                .vms
-                .get(usize::from(message.vm))
-                .map(|vm| dump::data(vm, message));
+            let data =
+                board
+                    .vms
+                    .get(usize::from(message.vm))
+                    .map(|vm| match Kind::of(message.kind) {
+                        Some(Kind::Output) => console::data(vm, message),
+                        _ => dump::data(vm, message),
+                    });
             [message.as_bytes(), data.unwrap_or_default()].concat()
         };
         let said: Vec<Vec<u8>> = said.iter().map(with_data).collect();
@@ -572,8 +555,9 @@ fn answer_all(board: &Mutex<Fake>, mut stream: UnixStream) {
             continue;
         }
         let text: Vec<u8> = held.drain(..).rev().flatten().flatten().collect();
+        let mut to = lock(to);
         for piece in text.chunks(manner.piece) {
-            if stream.write_all(piece).is_err() {
+            if to.write_all(piece).is_err() {
                 return;
             }
             if manner.piece < size_of::<Message>() {

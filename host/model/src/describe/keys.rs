@@ -81,7 +81,7 @@ pub const VM: &Table = &Table {
     keys: &[
         plain("class", words(&CLASS_NAMES), "What the VM is promised: defaults of `cpu`, `interrupts` and `reclaim` follow from it. Default: general."),
         plain("control", words(&[NO_CONTROL]), "A deviation, less than the class asks for: a management VM that manages nothing."),
-        plain("manages", Kind::WordsPerVm(&RIGHTS), "What it may do with other VMs through its control port, a list of rights for each, or for all (`*`): list (comes with each other one), start, stop, pause, restart, stats, limits (weights, caps, budgets, pools), dump (memory and registers, while it does not run)."),
+        plain("manages", Kind::WordsPerVm(&RIGHTS), "What it may do with other VMs through its control port, a list of rights for each, or for all (`*`): list (comes with each other one), start, stop, pause, restart, stats, limits (weights, caps, budgets, pools), dump (memory and registers, while it does not run), logs (what it prints on its console), console (that, and to type there)."),
         plain("interrupts", words(&INTERRUPTS),
             "vgic: through the virtual GIC. gppt: it takes them itself, without an exit; pinned, one vCPU. On a GICv3 gppt masks by DAIF only; with gppt-pmr-trapped priority masks work, an exit for each; with gppt-pmr-direct without one, for one VM of the system. Default: gppt for hard-realtime, for which vgic is a deviation; else vgic."),
         plain("reclaim", words(&RECLAIM),
