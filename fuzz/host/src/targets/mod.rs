@@ -1,6 +1,7 @@
 //! The targets: one for each edge.
 
 pub mod boot_tree;
+pub mod control;
 pub mod description;
 pub mod plan;
 pub mod survey;
@@ -13,6 +14,7 @@ pub const ALL: &[Target] = &[
     boot_tree::TARGET,
     description::TARGET,
     survey::TARGET,
+    control::TARGET,
 ];
 
 #[cfg(test)]

@@ -71,6 +71,13 @@ pub const TARGETS: &[Target] = &[
         of: Package::Host,
     },
     Target {
+        name: "control",
+        claim: "Whatever a manager asks for and whatever becomes of the board meanwhile, each request is answered once, \
+                and nothing is done, copied or asked but by a right of the plan.",
+        runs: 100_000,
+        of: Package::Host,
+    },
+    Target {
         name: "exits",
         claim: "Every syndrome is decoded to an access that exists or refused, and a fault that is handed \
                 to the guest enters its vector with everything masked.",
