@@ -126,7 +126,24 @@ pub enum Verb {
   bulkheadctl dump linux -o linux.core
   bulkheadctl pause linux && bulkheadctl dump linux -o linux.core && bulkheadctl resume linux")]
     Dump(DumpArgs),
+    /// Be the console of a VM, beside the board's UART
+    ///
+    /// Shows the last lines that it has printed, then what it prints; what is typed goes to it. Ctrl-] ends that. Where the input is no terminal, all of it is
+    /// typed, and the console ends when the VM has been silent for a second.
+    #[command(after_help = "Examples:
+  bulkheadctl console linux
+  printf 'uname -r\\n' | bulkheadctl console linux")]
+    Console(VmArgs),
+    /// Show what a VM has printed on its console
+    ///
+    /// bulkheadd keeps the last 64 KiB of each VM, of all its lives; without it there are the last 2 KiB.
+    #[command(after_help = "Examples:
+  bulkheadctl logs linux --lines=20
+  bulkheadctl logs linux --follow")]
+    Logs(LogArgs),
     /// Show all the time what each vCPU does
+    ///
+    /// On a terminal `q` ends it.
     #[command(after_help = "Examples:
   bulkheadctl top
   bulkheadctl top --once --interval=10s
@@ -250,6 +267,19 @@ pub struct EventArgs {
     /// Go on with the events as they come
     #[arg(short, long)]
     pub follow: bool,
+}
+
+/// Whose log, and how much of it.
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    /// Name of the VM
+    pub vm: String,
+    /// Go on with what it prints
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last lines
+    #[arg(short = 'n', long, value_name = "N")]
+    pub lines: Option<usize>,
 }
 
 /// How to watch.

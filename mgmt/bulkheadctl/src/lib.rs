@@ -2,10 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+mod console;
 mod doctor;
 mod dump;
 mod events;
 mod limits;
+mod logs;
 mod output;
 mod policy;
 mod report;
@@ -13,6 +15,7 @@ mod sample;
 mod shell;
 mod stats;
 mod table;
+mod terminal;
 mod top;
 mod verb;
 mod vms;
@@ -48,6 +51,8 @@ pub fn run(cli: Cli) -> u8 {
         Verb::Events(args) => events::run(&access, &printer, args),
         Verb::Dump(args) => dump::run(&access, &printer, args),
         Verb::Report(args) => report::run(&access, &printer, args),
+        Verb::Console(args) => console::run(&access, args),
+        Verb::Logs(args) => logs::run(&access, &printer, args),
         Verb::Top(args) => top::run(&access, &printer, args),
         Verb::Policy(args) => policy::run(&access, &printer, args),
         Verb::Doctor => doctor::run(&access, &printer),

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::TopArgs;
 use crate::output::{Paint, Printer};
 use crate::sample::{Change, VcpuSample, VmSample, change, look_at_all};
+use crate::terminal::Keys;
 use crate::verb::{Ended, connect};
 use crate::words::{count, duration, percent};
 
@@ -36,8 +37,14 @@ pub fn run(access: &Access, printer: &Printer, args: TopArgs) -> Ended {
         return Ok(Outcome::Done);
     }
     let mut next = Instant::now() + args.interval;
+    let keys = (printer.terminal && !args.once).then(Keys::take).flatten();
     loop {
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        let rest = next.saturating_duration_since(Instant::now());
+        match &keys {
+            Some(keys) if keys.ends_within(rest) => return Ok(Outcome::Done),
+            Some(_) => {}
+            None => thread::sleep(rest),
+        }
         next = Instant::now() + args.interval;
         let after = look_at_all(&mut manager)?;
         // They are not looked at here; a daemon's are many.

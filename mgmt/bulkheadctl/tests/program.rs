@@ -1,75 +1,22 @@
 //! The program itself, with an EL2 behind a socket where the daemon's would be.
 
-use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::{Arc, Mutex};
+mod board;
+
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use bulkhead_abi::control::{EVENT_LIMITS, Message, Phase, VERSION, right};
-use bulkhead_fake_el2::{El2, Fake};
+use bulkhead_fake_el2::Fake;
 use serde_json::Value;
-use tempfile::TempDir;
 
-/// A board, and the folder with its socket.
-struct Board {
-    fake: Arc<Mutex<Fake>>,
-    /// Connections that were made.
-    served: Arc<Mutex<Vec<El2>>>,
-    folder: TempDir,
-}
+use board::{Board, ctl};
 
 impl Board {
-    fn start(fake: Fake) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let listener = UnixListener::bind(folder.path().join("sock")).expect("a socket");
-        let fake = Arc::new(Mutex::new(fake));
-        let board = Arc::clone(&fake);
-        let served = Arc::new(Mutex::new(Vec::new()));
-        let all = Arc::clone(&served);
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let el2 = El2::serve(Arc::clone(&board), stream);
-                all.lock().expect("a list").push(el2);
-            }
-        });
-        Self {
-            fake,
-            served,
-            folder,
-        }
-    }
-
-    fn ctl(&self, words: &str) -> Output {
-        ctl(&self.folder.path().join("sock"), words)
-    }
-
-    /// What is printed, of a verb that succeeds.
-    fn text(&self, words: &str) -> String {
-        let output = self.ctl(words);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            output.status.success() && why.is_empty(),
-            "{words}: {text}{why}"
-        );
-        text
-    }
-
     fn json(&self, words: &str) -> Value {
         let text = self.text(&format!("--json {words}"));
         serde_json::from_str(&text).unwrap_or_else(|why| panic!("{words}: {why}: {text}"))
     }
-}
-
-fn ctl(socket: &Path, words: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bulkheadctl"))
-        .arg("--socket")
-        .arg(socket)
-        .args(words.split(' '))
-        .output()
-        .expect("it runs")
 }
 
 #[test]

@@ -39,6 +39,9 @@ pub struct Cli {
     /// Policy that moves weights, caps, budgets and pools; `none`: no policy [default: /etc/bulkhead/policy.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Write each line that VMs print on their consoles into the log, too
+    #[arg(long)]
+    pub journal_consoles: bool,
     /// Say what the policy would move, and move nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -73,6 +73,15 @@ impl Journal {
         }
     }
 
+    /// Says a line of a VM's console.
+    pub fn console(&mut self, vm: u16, line: &str) {
+        let name = self
+            .known
+            .get(&vm)
+            .map_or_else(|| format!("VM {vm}"), |vm| vm.name.clone());
+        self.say(Priority::Info, &format!("{name}| {line}"));
+    }
+
     /// Says an event.
     pub fn event(&mut self, event: &Message) {
         if event.kind == EVENT_STATE {

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod consoles;
 pub mod journal;
 pub mod metrics;
 pub mod notify;
@@ -54,6 +55,7 @@ fn serve(cli: &Cli, policy: Option<Read>) -> Result<(), Failure> {
     let journal = Journal::new(io::stdout());
     let failed = |error| Failure::environment("control::io", "cannot wait for clients", error);
     let mut server = Server::new(open, listener, journal).map_err(failed)?;
+    server.journals_consoles = cli.journal_consoles;
     let shown = Arc::new(Shown::default());
     let policy_socket = policy.is_some().then(|| policy_socket(&cli.socket));
     if let Some(policy) = policy {

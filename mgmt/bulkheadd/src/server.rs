@@ -1,13 +1,15 @@
 //! The loop that has the port and serves clients.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bulkhead_abi::control::{EVENT_STATE, Kind, Message, Request, Status, VERSION};
+use bulkhead_abi::control::{
+    EVENT_OUTPUT, EVENT_STATE, Kind, Message, OUTPUT_DATA, Request, Status, VERSION,
+};
 use bulkhead_control::board::{Hello, Vm};
 use bulkhead_control::connection::{Incoming, REQUEST};
 use bulkhead_control::crash::Reading;
@@ -15,6 +17,7 @@ use bulkhead_control::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::consoles::Consoles;
 use crate::journal::{Journal, Priority};
 use crate::relay::{Asker, Relay, Route};
 
@@ -40,6 +43,8 @@ struct Client {
     stream: UnixStream,
     partial: Vec<u8>,
     out: VecDeque<u8>,
+    /// VMs of which it has read all that they have printed: it is told of what follows.
+    listens: BTreeSet<u16>,
 }
 
 /// What opens the port.
@@ -60,6 +65,9 @@ pub struct Server {
     last_client: u64,
     /// Reports of crashes that are being read, by VM.
     reports: BTreeMap<u16, Reading>,
+    consoles: Consoles,
+    /// Lines of consoles go into the journal.
+    pub journals_consoles: bool,
 }
 
 impl Server {
@@ -81,6 +89,8 @@ impl Server {
             clients: BTreeMap::new(),
             last_client: 0,
             reports: BTreeMap::new(),
+            consoles: Consoles::default(),
+            journals_consoles: false,
         })
     }
 
@@ -167,7 +177,8 @@ impl Server {
                     out: VecDeque::new(),
                     written: 0,
                 });
-                self.ask(Kind::Hello, 0, 0);
+                self.consoles.begin();
+                self.ask(Kind::Hello, 0, [0; 2]);
             }
             Err(failure) => {
                 let why = if failure.why.is_empty() { "" } else { ": " };
@@ -185,12 +196,13 @@ impl Server {
     }
 
     /// Asks something for the daemon itself.
-    fn ask(&mut self, kind: Kind, vm: u16, value: u64) {
+    fn ask(&mut self, kind: Kind, vm: u16, values: [u64; 2]) {
+        let [first, second] = values;
         let request = Request {
             version: VERSION,
             kind: kind as u16,
             vm,
-            values: [value, 0, 0, 0],
+            values: [first, second, 0, 0],
             ..Request::default()
         };
         self.send(Asker::Daemon, request);
@@ -255,8 +267,11 @@ impl Server {
 
     fn take(&mut self, message: Message, data: &[u8]) {
         match self.relay.route(message) {
-            Route::Answer(Asker::Daemon, answer) => self.take_answer(&answer),
+            Route::Answer(Asker::Daemon, answer) => self.take_answer(&answer, data),
             Route::Answer(Asker::Client(id), answer) => self.give(id, &answer, data),
+            Route::Event(event) if event.kind == EVENT_OUTPUT && self.consoles.keeps(event.vm) => {
+                self.read_on(event.vm);
+            }
             Route::Event(event) => {
                 if event.kind == EVENT_STATE {
                     self.take_state(Vm::of(&event));
@@ -276,7 +291,7 @@ impl Server {
     }
 
     /// An answer to the daemon's own question.
-    fn take_answer(&mut self, answer: &Message) {
+    fn take_answer(&mut self, answer: &Message, data: &[u8]) {
         if answer.version != VERSION || answer.status == Status::Version as u16 {
             let theirs = match answer.version {
                 VERSION => answer.values[0],
@@ -286,6 +301,9 @@ impl Server {
                 "EL2 speaks version {theirs} of the control protocol, this bulkheadd {VERSION}"
             );
             return self.say_once(Priority::Error, text);
+        }
+        if answer.kind == Kind::Output as u16 {
+            return self.take_output(answer, data);
         }
         if answer.status != Status::Done as u16 {
             return;
@@ -302,7 +320,8 @@ impl Server {
                 ),
             );
             for vm in hello.seen() {
-                self.ask(Kind::Vm, vm, 0);
+                self.ask(Kind::Vm, vm, [0; 2]);
+                self.read_on(vm);
             }
         } else if answer.kind == Kind::Report as u16 {
             self.take_report(answer);
@@ -314,11 +333,55 @@ impl Server {
     /// Takes the state of a VM, and reads the report of its crash if that is a new one.
     fn take_state(&mut self, vm: Vm) {
         let (index, is_new) = (vm.index, self.journal.is_new_crash(&vm));
+        let reads = self.consoles.see(&vm);
         self.journal.state(vm);
+        if let Some(from) = reads {
+            self.read_from(index, from);
+        }
         // A report that is being read becomes that of this crash by itself.
         if is_new && !self.reports.contains_key(&index) {
             self.reports.insert(index, Reading::default());
-            self.ask(Kind::Report, index, 0);
+            self.ask(Kind::Report, index, [0; 2]);
+        }
+    }
+
+    /// Reads what a VM has printed, unless EL2 has been asked already.
+    fn read_on(&mut self, vm: u16) {
+        if let Some(from) = self.consoles.more(vm) {
+            self.read_from(vm, from);
+        }
+    }
+
+    fn read_from(&mut self, vm: u16, from: u64) {
+        self.ask(Kind::Output, vm, [from, OUTPUT_DATA as u64]);
+    }
+
+    /// Takes what a VM has printed, and tells clients that listen.
+    fn take_output(&mut self, answer: &Message, data: &[u8]) {
+        let taken = self.consoles.take(answer, data);
+        if self.journals_consoles {
+            for line in &taken.lines {
+                self.journal.console(answer.vm, line);
+            }
+        }
+        if let Some(from) = taken.asks {
+            self.read_from(answer.vm, from);
+        }
+        if !taken.is_news {
+            return;
+        }
+        let event = Message {
+            version: VERSION,
+            kind: EVENT_OUTPUT,
+            vm: answer.vm,
+            ..Message::default()
+        };
+        let listen = self.clients.iter_mut();
+        let listen =
+            listen.filter_map(|(id, client)| client.listens.remove(&answer.vm).then_some(*id));
+        let listen: Vec<u64> = listen.collect();
+        for id in listen {
+            self.give(id, &event, &[]);
         }
     }
 
@@ -330,7 +393,7 @@ impl Server {
         match reading.take(answer) {
             None => {
                 let first = reading.first();
-                self.ask(Kind::Report, answer.vm, first);
+                self.ask(Kind::Report, answer.vm, [first, 0]);
             }
             Some(report) => {
                 self.reports.remove(&answer.vm);
@@ -362,6 +425,7 @@ impl Server {
                 stream,
                 partial: Vec::new(),
                 out: VecDeque::new(),
+                listens: BTreeSet::new(),
             };
             self.clients.insert(self.last_client, client);
         }
@@ -385,6 +449,10 @@ impl Server {
             let Some(client) = self.clients.get_mut(&id) else {
                 return;
             };
+            // What is kept here is answered at once.
+            if client.out.len() >= BACKLOG {
+                return;
+            }
             let mut bytes = [0; REQUEST];
             // Never beyond the end of a request: what comes behind waits until there may be more.
             let wanted = REQUEST - client.partial.len();
@@ -419,6 +487,14 @@ impl Server {
                 ..Message::default()
             };
             return self.give(id, &answer, &[]);
+        }
+        if let Some((answer, data)) = self.consoles.answer(&request) {
+            if answer.values[0] + data.len() as u64 == answer.values[1]
+                && let Some(client) = self.clients.get_mut(&id)
+            {
+                client.listens.insert(answer.vm);
+            }
+            return self.give(id, &answer, &data);
         }
         self.send(Asker::Client(id), request);
     }

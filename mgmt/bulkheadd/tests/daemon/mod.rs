@@ -61,6 +61,7 @@ impl Daemon {
             };
             let mut server =
                 Server::new(Box::new(open), listener, Journal::new(to)).expect("a server");
+            server.journals_consoles = true;
             server.run(&stopped).expect("it ends in good order");
         });
         Self {
