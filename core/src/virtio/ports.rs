@@ -4,7 +4,7 @@
 //! nothing behind.
 
 use bulkhead_abi::control::{Message, PORT_NAME, Request};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::device::Outcome;
 use super::guest_ring::{Broken, GuestRing, Walk};
@@ -133,9 +133,9 @@ impl Ports {
         for ring in rings.iter_mut().flatten() {
             outcome.used |= ring.publish(memory, space)?;
         }
-        if done? {
-            outcome.more = true;
-            return Ok(());
+        // What the next slice has to do is found by the looks below, but for what is there to be told.
+        if done? && self.open && self.sends.is_none() {
+            self.sends = manager.answer().or_else(|| manager.event());
         }
         let waits = [
             self.says != 0,
@@ -171,6 +171,7 @@ impl Ports {
         let [to_driver, from_driver, messages, requests] = rings else {
             return Ok(false);
         };
+        // Announcements are rare: those that come meanwhile have another slice.
         loop {
             if budget.is_spent() {
                 return Ok(true);
@@ -192,8 +193,14 @@ impl Ports {
                 self.say(ring, guest, budget, manager)?;
                 continue;
             }
-            if !self.open {
-                return Ok(false);
+            break;
+        }
+        if !self.open {
+            return Ok(false);
+        }
+        loop {
+            if budget.is_spent() {
+                return Ok(true);
             }
             if self.sends.is_none() {
                 self.sends = manager.answer().or_else(|| manager.event());
@@ -386,12 +393,17 @@ fn put<M: Memory, S: Space>(
 
 /// Reads bytes that lie behind one another.
 fn load(memory: &impl Memory, mut at: At, to: &mut [u8]) {
-    let mut words = to.chunks_exact_mut(8);
-    for word in &mut words {
-        word.copy_from_slice(&memory.load64(at).to_le_bytes());
+    // Words that lie as words do: of others each would be put together from bytes.
+    let count = to.len() / 8;
+    let (words, bytes) = match <[u64]>::mut_from_prefix_with_elems(to, count) {
+        Ok(both) => both,
+        Err(why) => (&mut [][..], why.into_src()),
+    };
+    for word in words {
+        *word = memory.load64(at);
         at = at.plus(8);
     }
-    for byte in words.into_remainder() {
+    for byte in bytes {
         *byte = memory.load8(at);
         at = at.plus(1);
     }
@@ -399,9 +411,10 @@ fn load(memory: &impl Memory, mut at: At, to: &mut [u8]) {
 
 /// Writes them.
 pub fn store(memory: &impl Memory, mut at: At, from: &[u8]) {
-    let (words, bytes) = from.as_chunks::<8>();
+    let (words, bytes) =
+        <[u64]>::ref_from_prefix_with_elems(from, from.len() / 8).unwrap_or((&[], from));
     for word in words {
-        memory.store64(at, u64::from_le_bytes(*word));
+        memory.store64(at, *word);
         at = at.plus(8);
     }
     for byte in bytes {
