@@ -8,7 +8,7 @@ use bulkhead_abi::control::{
 use bulkhead_abi::plan::Class;
 
 use super::events::Changed;
-use super::tests::{Fake, World, request};
+use super::test_world::{Fake, World, request};
 use crate::cpu::power::Phase;
 
 fn world() -> World {

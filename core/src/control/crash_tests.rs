@@ -6,7 +6,7 @@ use bulkhead_abi::control::{EVENT_STATE, Kind, Status, crash, right};
 use bulkhead_abi::plan::Class;
 
 use super::events::Changed;
-use super::tests::{Fake, World, request};
+use super::test_world::{Fake, World, request};
 use crate::console::report::Reason;
 use crate::console::stats::ExitStats;
 

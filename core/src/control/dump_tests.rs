@@ -5,7 +5,7 @@ use std::vec::Vec;
 use bulkhead_abi::control::{DATA, Kind, Message, Status, registers, right};
 use bulkhead_abi::plan::{Class, Region, RegionKind};
 
-use super::tests::{Fake, World, request};
+use super::test_world::{Fake, World, request};
 use crate::cpu::power::{End, Phase};
 use crate::monitor::{Registers, Sample};
 

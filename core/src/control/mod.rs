@@ -25,6 +25,8 @@ mod dump_tests;
 #[cfg(test)]
 mod stop_tests;
 #[cfg(test)]
+mod test_world;
+#[cfg(test)]
 mod tests;
 
 pub use crash::LastCrash;

@@ -3,7 +3,7 @@
 use bulkhead_abi::control::{Kind, Status};
 
 use super::Denied;
-use super::tests::{Fake, World, request};
+use super::test_world::{Fake, World, request};
 use crate::cpu::power::{self, Phase};
 
 #[test]
