@@ -14,7 +14,7 @@ use super::overlay::{self, Overlay};
 use super::{
     EmulatedDevice, Mapped, PlannedDevice, PlannedDoorbell, PlannedIo, PlannedPayload, PlannedVm,
 };
-use super::{consoles, doorbells, emulated, gppt, ipa, passthrough, start};
+use super::{consoles, doorbells, emulated, gppt, ipa, passthrough, root_disk, start};
 use crate::guest_tree::{BackendEnd, ChannelEnd, DoorbellEnd, GuestTree};
 use crate::planned::{GuestGic, PlannedStop, StopWay};
 
@@ -292,6 +292,7 @@ fn intids(
     gppt::check_events((spec, system), board, findings);
     gppt::check_watchdog(spec, gic, findings);
     consoles::check(spec, &devices, findings);
+    root_disk::check(spec, findings);
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(PassthroughDevice, Vec<u32>)> = devices
         .into_iter()

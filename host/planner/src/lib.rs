@@ -24,6 +24,7 @@ mod plan;
 mod planned;
 mod profile;
 pub mod recover;
+mod root_disk;
 mod share;
 pub mod show;
 mod sources;

@@ -74,6 +74,7 @@ pub enum Code {
     DiskIncomplete,
     DiskLarge,
     DiskName,
+    DiskRoot,
     DiskShared,
     DiskSize,
     DiskSmall,
@@ -179,7 +180,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 149] = [
+    pub const ALL: [Self; 150] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -228,6 +229,7 @@ impl Code {
         Self::DiskIncomplete,
         Self::DiskLarge,
         Self::DiskName,
+        Self::DiskRoot,
         Self::DiskShared,
         Self::DiskSize,
         Self::DiskSmall,
@@ -382,6 +384,7 @@ impl Code {
             Self::DiskIncomplete => "bulkhead::disk::incomplete",
             Self::DiskLarge => "bulkhead::disk::large",
             Self::DiskName => "bulkhead::disk::name",
+            Self::DiskRoot => "bulkhead::disk::root",
             Self::DiskShared => "bulkhead::disk::shared",
             Self::DiskSize => "bulkhead::disk::size",
             Self::DiskSmall => "bulkhead::disk::small",
@@ -510,6 +513,7 @@ impl Code {
             | Self::ChannelCached
             | Self::ConsoleRealtime
             | Self::ConsoleUnheard
+            | Self::DiskRoot
             | Self::ImageAbsent
             | Self::InterruptsEvents
             | Self::InterruptsMask
