@@ -49,7 +49,7 @@ pub fn run(access: &Access, args: VmArgs) -> Ended {
     let mut manager = connect(access)?;
     let vm = manager.find(&args.vm)?;
     let (text, next) = kept(&mut manager, &vm)?;
-    let keys = Keys::take();
+    let keys = Keys::take_raw();
     if keys.is_some() {
         note(&format!(
             "console of {}, {}; Ctrl-] ends it",

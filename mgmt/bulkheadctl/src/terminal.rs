@@ -16,8 +16,17 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Takes the keys of the standard input, if that is a terminal.
+    /// Takes the keys of the standard input, if that is a terminal. What is printed is broken into lines as before.
     pub fn take() -> Option<Self> {
+        Self::with(|raw, before| raw.output_modes = before.output_modes)
+    }
+
+    /// The same where what is printed goes out as it is: somebody else has made it for a terminal.
+    pub fn take_raw() -> Option<Self> {
+        Self::with(|_, _| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Termios, &Termios)) -> Option<Self> {
         let input = stdin();
         if !isatty(&input) {
             return None;
@@ -25,8 +34,7 @@ impl Keys {
         let before = tcgetattr(&input).ok()?;
         let mut raw = before.clone();
         raw.make_raw();
-        // Output is for others to break into lines.
-        raw.output_modes = before.output_modes;
+        change(&mut raw, &before);
         tcsetattr(&input, OptionalActions::Now, &raw).ok()?;
         Some(Self { before })
     }

@@ -1,6 +1,7 @@
-//! `logs` and `console`, with an EL2 behind a socket where the daemon's would be.
+//! `logs` and `console`, with an EL2 behind a socket where the daemon's would be, and keys of a terminal.
 
 mod board;
+mod terminal;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -11,6 +12,7 @@ use bulkhead_abi::control::{Phase, right};
 use bulkhead_fake_el2::Fake;
 
 use board::{Board, command};
+use terminal::{Terminal, end, wait};
 
 impl Board {
     fn command(&self, words: &str) -> Command {
@@ -185,4 +187,57 @@ fn what_is_refused_says_what_is_missing() {
     );
     board.fake.lock().expect("a board").vms[3].rights = right::LIST | right::CONSOLE;
     says("console control", b"x", &["promised"]);
+}
+
+#[test]
+fn a_console_takes_each_key_and_leaves_the_terminal_as_it_was() {
+    let mut fake = Fake::default();
+    let lines: String = (0..30).map(|n| format!("line {n}\r\n")).collect();
+    fake.vms[1].printed = (lines + "login: ").into_bytes();
+    let board = Board::start(fake);
+    let typed = |expected: &[u8]| {
+        wait(|| board.fake.lock().expect("a board").vms[1].typed == expected);
+    };
+    let terminal = Terminal::open().expect("a terminal");
+    let before = terminal.settings();
+    let child = terminal.run(&board, "console linux");
+    terminal.wait_for("line 29\r\nlogin: ");
+    assert!(
+        !String::from_utf8_lossy(&terminal.shown.lock().expect("a screen")).contains("line 9\r")
+    );
+    assert_ne!(terminal.settings(), before, "keys go through");
+    // Without a line end, and what else a terminal would keep to itself.
+    terminal.press(b"ro");
+    typed(b"ro");
+    terminal.press(b"\x03\x04\r");
+    typed(b"ro\x03\x04\r");
+    let served = board.served.lock().expect("a list");
+    let el2 = served.last().expect("a connection");
+    el2.print(1, b"\r\nPassword: ");
+    terminal.wait_for("login: \r\nPassword: ");
+    // Its end is told, and what is typed then is lost with a word.
+    el2.board().vms[1].phase = Phase::Down;
+    el2.tell(1);
+    terminal.wait_for("[linux: stopped, life 1]");
+    terminal.press(b"x");
+    terminal.wait_for("it is stopped; what was typed is lost");
+    drop(served);
+    terminal.press(b"more\x1d");
+    assert_eq!(end(child), Some(0));
+    assert_eq!(terminal.settings(), before);
+}
+
+#[test]
+fn q_ends_top() {
+    let board = Board::start(Fake::default());
+    for key in [b"q", b"\x03"] {
+        let terminal = Terminal::open().expect("a terminal");
+        let before = terminal.settings();
+        let child = terminal.run(&board, "top --interval=100ms");
+        terminal.wait_for("EXITS/s");
+        terminal.press(b"x");
+        terminal.press(key);
+        assert_eq!(end(child), Some(0));
+        assert_eq!(terminal.settings(), before);
+    }
 }
