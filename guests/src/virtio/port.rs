@@ -144,8 +144,11 @@ impl ControlPort {
         Some(port)
     }
 
-    /// Finds the port by its name, and opens it.
+    /// Finds the port by its name, and opens it. Before it is open the device has a buffer for messages, and must not use it: what would be there is of
+    /// somebody's before.
     fn find(&mut self) -> Result {
+        let early = |port: &mut Self| port.message().map_or(Ok(()), |_| Err(Error::IoError));
+        early(self)?;
         let offer = |port: &mut Self| {
             port.announcement
                 .offer(&mut port.heard, HEARD, &mut port.transport)
@@ -169,7 +172,10 @@ impl ControlPort {
                 // PORT_ADD: PORT_READY.
                 1 => self.say(port, 3, 1)?,
                 // PORT_OPEN of the device.
-                6 if port == PORT && named => return self.say(PORT, 6, 1),
+                6 if port == PORT && named => {
+                    early(self)?;
+                    return self.say(PORT, 6, 1);
+                }
                 _ => {}
             }
         }
