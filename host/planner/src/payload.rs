@@ -80,7 +80,7 @@ pub(super) fn read(
     })
 }
 
-/// Checks that there is a program of that name in guests/.
+/// Checks that there is a program of that name.
 fn known_guest(
     guest: &str,
     source: &Placed<String>,
@@ -94,7 +94,10 @@ fn known_guest(
         Code::ImageUnknown,
         format!("there is no guest program `{guest}`"),
     )
-    .at(source.span.clone(), "no such program in guests/");
+    .at(
+        source.span.clone(),
+        "no such program in guests/, channel/ or mgmt/",
+    );
     findings.push(match nearest(guest, names.iter().map(String::as_str)) {
         Some(name) => finding.help(format!("did you mean `guest:{name}`?")),
         None => finding.help(format!("the guests are {}", names.join(", "))),
