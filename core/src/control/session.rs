@@ -143,9 +143,9 @@ impl<B: Board> Manager for InSession<'_, B> {
         self.events.forget();
     }
 
-    fn request(&mut self, request: &Request, bytes: u32) -> Option<Message> {
+    fn request(&mut self, request: &Request, bytes: u32, to: &mut Message) -> bool {
         match check(self.board.plan(), self.session.own, request, bytes) {
-            Ok(command) => self.carry_out(request, command),
+            Ok(command) => self.carry_out(request, command, to),
             Err((status, values)) => {
                 // What is not a whole request has no number.
                 let known = if status == Status::Length {
@@ -153,57 +153,60 @@ impl<B: Board> Manager for InSession<'_, B> {
                 } else {
                     *request
                 };
-                let mut message = answer(&known, status);
-                fill(&mut message, &values);
-                Some(message)
+                *to = answer(&known, status);
+                fill(to, &values);
+                true
             }
         }
     }
 
-    fn answer(&mut self) -> Option<Message> {
+    fn answer(&mut self, to: &mut Message) -> bool {
+        let Some(due) = self.session.again() else {
+            return false;
+        };
         let [now, _] = self.board.time();
+        let is_over = now >= due;
         match self.session.hand {
-            Hand::Nothing => None,
-            Hand::Later(request, command, at) => {
-                if now < at {
-                    return None;
-                }
+            Hand::Later(request, command, _) if is_over => {
                 self.session.hand = Hand::Nothing;
-                self.carry_out(&request, command)
+                self.carry_out(&request, command, to)
             }
-            Hand::Asked(request, about, until) => {
+            Hand::Asked(request, about, _) => {
                 let answered = self.board.published().is_answered();
-                if !answered && now < until {
-                    return None;
+                if !answered && !is_over {
+                    return false;
                 }
                 self.session.hand = Hand::Nothing;
-                let mut message = answer(&request, Status::Done);
+                *to = answer(&request, Status::Done);
                 if answered {
-                    self.tell(&mut message, about);
+                    self.tell(to, about);
                 } else {
                     self.session.told = None;
-                    message.status = Status::Silent as u16;
+                    to.status = Status::Silent as u16;
                 }
-                Some(message)
+                true
             }
-            Hand::Typed(request, until) => {
+            Hand::Typed(request, _) => {
                 let taken = self.board.taken();
-                if taken.is_none() && now < until {
-                    return None;
+                if taken.is_none() && !is_over {
+                    return false;
                 }
                 self.session.hand = Hand::Nothing;
-                let mut message = answer(&request, Status::Done);
+                *to = answer(&request, Status::Done);
                 match taken {
-                    Some(bytes) => fill(&mut message, &[bytes.into()]),
-                    None => message.status = Status::Silent as u16,
+                    Some(bytes) => fill(to, &[bytes.into()]),
+                    None => to.status = Status::Silent as u16,
                 }
-                Some(message)
+                true
             }
+            _ => false,
         }
     }
 
-    fn event(&mut self) -> Option<Message> {
-        let (vm, changed) = self.events.take()?;
+    fn event(&mut self, to: &mut Message) -> bool {
+        let Some((vm, changed)) = self.events.take() else {
+            return false;
+        };
         let kind = match changed {
             Changed::State => EVENT_STATE,
             Changed::Limits => EVENT_LIMITS,
@@ -214,11 +217,11 @@ impl<B: Board> Manager for InSession<'_, B> {
             vm: vm as u16,
             ..Request::default()
         };
-        let mut message = answer(&request, Status::Done);
+        *to = answer(&request, Status::Done);
         if changed == Changed::State {
-            self.vm(&mut message, vm);
+            self.vm(to, vm);
         }
-        Some(message)
+        true
     }
 
     fn is_asked(&self) -> bool {
@@ -239,21 +242,21 @@ impl<B: Board> Manager for InSession<'_, B> {
 }
 
 impl<B: Board> InSession<'_, B> {
-    /// Does what a request asks for. `None`: later.
-    fn carry_out(&mut self, request: &Request, command: Command) -> Option<Message> {
-        let mut message = answer(request, Status::Done);
+    /// Does what a request asks for, and makes the answer. `false`: later.
+    fn carry_out(&mut self, request: &Request, command: Command, message: &mut Message) -> bool {
+        *message = answer(request, Status::Done);
         let done = match command {
             Command::Hello => {
-                self.hello(&mut message);
+                self.hello(message);
                 Ok(())
             }
             Command::Vm(vm) => {
-                self.vm(&mut message, vm);
+                self.vm(message, vm);
                 Ok(())
             }
-            Command::Vcpu(of) => self.vcpu(&mut message, of),
+            Command::Vcpu(of) => self.vcpu(message, of),
             Command::Service(vm) => {
-                fill(&mut message, &self.board.service(vm));
+                fill(message, &self.board.service(vm));
                 Ok(())
             }
             Command::Report(first, vm) => {
@@ -270,17 +273,17 @@ impl<B: Board> InSession<'_, B> {
             Command::Order(order, vm) => self.board.order(order, vm),
             Command::ShutDown(vm) => {
                 let left = self.board.shut_down(vm);
-                fill(&mut message, &[left.unwrap_or(0)]);
+                fill(message, &[left.unwrap_or(0)]);
                 left.map(drop)
             }
             Command::Change(change, vm) => self.board.change(vm, change),
-            Command::Memory(vm, ipa, most) => self.memory(&mut message, vm, ipa, most),
+            Command::Memory(vm, ipa, most) => self.memory(message, vm, ipa, most),
             Command::Output(vm, from, most) => {
-                self.output(&mut message, vm, from, most);
+                self.output(message, vm, from, most);
                 Ok(())
             }
             Command::Input(vm, bytes, words) => match self.input(request, vm, bytes, words) {
-                Ok(None) => return None,
+                Ok(None) => return false,
                 Ok(Some(status)) => {
                     message.status = status as u16;
                     Ok(())
@@ -288,7 +291,7 @@ impl<B: Board> InSession<'_, B> {
                 Err(denied) => Err(denied),
             },
             Command::Ask(about, of) => match self.ask(request, about, of) {
-                Ok(None) => return None,
+                Ok(None) => return false,
                 Ok(Some(status)) => {
                     message.status = status as u16;
                     Ok(())
@@ -297,7 +300,7 @@ impl<B: Board> InSession<'_, B> {
             },
             Command::GoOn(about, of) => {
                 if self.session.told == Some((of.id, question(about))) {
-                    self.tell(&mut message, about);
+                    self.tell(message, about);
                 } else {
                     message.status = Status::Nothing as u16;
                 }
@@ -308,20 +311,20 @@ impl<B: Board> InSession<'_, B> {
             Ok(()) => {}
             Err(Denied::Phase(now)) => {
                 message.status = Status::Phase as u16;
-                fill(&mut message, &[phase(now) as u64]);
+                fill(message, &[phase(now) as u64]);
             }
             Err(Denied::Refused(why)) => {
                 message.status = Status::Refused as u16;
-                fill(&mut message, &refusal(why));
+                fill(message, &refusal(why));
             }
             // Somebody else is at it at this moment.
             Err(Denied::Busy) => {
                 let at = self.in_us(AGAIN_US);
                 self.session.hand = Hand::Later(*request, command, at);
-                return None;
+                return false;
             }
         }
-        Some(message)
+        true
     }
 
     /// Whether a VM does not run, and so may be read.

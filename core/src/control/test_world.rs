@@ -202,8 +202,9 @@ impl World {
     }
 
     pub(super) fn ask(&mut self, request: &Request, bytes: u32) -> Option<Message> {
+        let mut to = Message::default();
         let mut with = self.session.with(&mut self.board, &self.events);
-        with.request(request, bytes)
+        with.request(request, bytes, &mut to).then_some(to)
     }
 
     /// The answer, at once.
@@ -212,8 +213,9 @@ impl World {
     }
 
     pub(super) fn answer(&mut self) -> Option<Message> {
+        let mut to = Message::default();
         let mut with = self.session.with(&mut self.board, &self.events);
-        with.answer()
+        with.answer(&mut to).then_some(to)
     }
 
     /// Copies what follows the answer.
@@ -223,7 +225,8 @@ impl World {
     }
 
     pub(super) fn event(&mut self) -> Option<Message> {
+        let mut to = Message::default();
         let mut with = self.session.with(&mut self.board, &self.events);
-        with.event()
+        with.event(&mut to).then_some(to)
     }
 }

@@ -3,7 +3,7 @@
 //! event takes a chain of its receive queue. Nothing of a request is kept when it is answered, so that a manager which stops in its middle leaves
 //! nothing behind.
 
-use bulkhead_abi::control::{Message, PORT_NAME, Request};
+use bulkhead_abi::control::{Message, PORT_NAME, Request, VALUES};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::device::Outcome;
@@ -73,13 +73,13 @@ const OF_CONTROL: u8 = 0b11_0000;
 pub trait Manager {
     /// The manager has opened the port. Everything that was before is forgotten.
     fn open(&mut self);
-    /// A request of so many bytes has come, of which the first are here. `None`: it is answered later ([`Self::next`]), and no other one comes
-    /// before.
-    fn request(&mut self, request: &Request, bytes: u32) -> Option<Message>;
-    /// The answer that was left for later, if it is there.
-    fn answer(&mut self) -> Option<Message>;
-    /// Another event.
-    fn event(&mut self) -> Option<Message>;
+    /// A request of so many bytes has come, of which the first are here. Makes the answer where it is sent from. `false`: it is made later
+    /// ([`Self::answer`]), and no other request comes before.
+    fn request(&mut self, request: &Request, bytes: u32, to: &mut Message) -> bool;
+    /// Makes the answer that was left for later, if it is there.
+    fn answer(&mut self, to: &mut Message) -> bool;
+    /// Makes another event, if there is one.
+    fn event(&mut self, to: &mut Message) -> bool;
     /// Copies bytes that follow the message which is being sent, from this one on.
     fn copy(&mut self, from: u32, to: At, bytes: u32);
     /// Whether an answer is still to come.
@@ -95,8 +95,10 @@ pub struct Ports {
     says: u8,
     /// The manager has the port open.
     open: bool,
-    /// What is to be sent.
-    sends: Option<Message>,
+    /// There is something to be sent.
+    sends: bool,
+    /// What that is.
+    message: Message,
 }
 
 /// The memory of the guest, and where it is.
@@ -109,7 +111,17 @@ impl Ports {
             console,
             says: 0,
             open: false,
-            sends: None,
+            sends: false,
+            message: Message {
+                version: 0,
+                kind: 0,
+                number: 0,
+                vm: 0,
+                vcpu: 0,
+                status: 0,
+                data: 0,
+                values: [0; VALUES],
+            },
         }
     }
 
@@ -134,15 +146,10 @@ impl Ports {
             outcome.used |= ring.publish(memory, space)?;
         }
         // What the next slice has to do is found by the looks below, but for what is there to be told.
-        if done? && self.open && self.sends.is_none() {
-            self.sends = manager.answer().or_else(|| manager.event());
+        if done? && self.open && !self.sends {
+            self.sends = manager.answer(&mut self.message) || manager.event(&mut self.message);
         }
-        let waits = [
-            self.says != 0,
-            true,
-            self.sends.is_some(),
-            self.takes(manager),
-        ];
+        let waits = [self.says != 0, true, self.sends, self.takes(manager)];
         for (ring, waits) in rings.iter_mut().zip(waits) {
             let Some(ring) = ring else { continue };
             if waits {
@@ -156,7 +163,7 @@ impl Ports {
 
     /// Whether a request can be taken: there is nobody to wait for.
     fn takes(&self, manager: &impl Manager) -> bool {
-        self.open && self.sends.is_none() && !manager.is_asked()
+        self.open && !self.sends && !manager.is_asked()
     }
 
     /// Handles what there is, a chain at a time. `true`: the budget is spent.
@@ -202,17 +209,23 @@ impl Ports {
             if budget.is_spent() {
                 return Ok(true);
             }
-            if self.sends.is_none() {
-                self.sends = manager.answer().or_else(|| manager.event());
+            if !self.sends {
+                self.sends = manager.answer(&mut self.message) || manager.event(&mut self.message);
                 budget.descriptors = budget.descriptors.saturating_sub(EVENT);
             }
-            if let Some(message) = &self.sends {
+            if self.sends {
                 if let Some(ring) = messages
                     && ring.has_next(memory, space)?
                 {
-                    let more = message.data.into();
-                    put(ring, guest, budget, message.as_bytes(), (more, manager))?;
-                    self.sends = None;
+                    let more = self.message.data.into();
+                    put(
+                        ring,
+                        guest,
+                        budget,
+                        self.message.as_bytes(),
+                        (more, manager),
+                    )?;
+                    self.sends = false;
                     continue;
                 }
                 return Ok(false);
@@ -227,7 +240,7 @@ impl Ports {
                 let mut request = Request::default();
                 let bytes = take(ring, guest, budget, request.as_mut_bytes())?;
                 budget.descriptors = budget.descriptors.saturating_sub(REQUEST);
-                self.sends = manager.request(&request, bytes);
+                self.sends = manager.request(&request, bytes, &mut self.message);
                 continue;
             }
             return Ok(false);
@@ -267,7 +280,7 @@ impl Ports {
 
     const fn close(&mut self) {
         self.open = false;
-        self.sends = None;
+        self.sends = false;
     }
 
     /// Announces what is next.

@@ -162,29 +162,37 @@ impl Manager for Boss {
         self.opened += 1;
         (self.owes, self.ready, self.events) = (None, false, 0);
     }
-    fn request(&mut self, request: &Request, bytes: u32) -> Option<Message> {
+    fn request(&mut self, request: &Request, bytes: u32, to: &mut Message) -> bool {
         assert!(self.owes.is_none(), "one at a time");
         self.requests.push((*request, bytes));
         if request.number != 0 && request.number.is_multiple_of(3) {
             self.owes = Some(request.number);
-            return None;
+            return false;
         }
-        Some(Message {
+        *to = Message {
             data: self.data,
             ..message(request.number)
-        })
+        };
+        true
     }
     fn copy(&mut self, from: u32, to: At, bytes: u32) {
         self.copied.push((from, to.address(), bytes));
     }
-    fn answer(&mut self) -> Option<Message> {
-        let owed = self.owes.filter(|_| self.ready)?;
+    fn answer(&mut self, to: &mut Message) -> bool {
+        let Some(owed) = self.owes.filter(|_| self.ready) else {
+            return false;
+        };
         (self.owes, self.ready) = (None, false);
-        Some(message(owed))
+        *to = message(owed);
+        true
     }
-    fn event(&mut self) -> Option<Message> {
-        self.events = self.events.checked_sub(1)?;
-        Some(message(0))
+    fn event(&mut self, to: &mut Message) -> bool {
+        let Some(left) = self.events.checked_sub(1) else {
+            return false;
+        };
+        self.events = left;
+        *to = message(0);
+        true
     }
     fn is_asked(&self) -> bool {
         self.owes.is_some()

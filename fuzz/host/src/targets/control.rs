@@ -273,7 +273,9 @@ fn run(bytes: &[u8]) {
                     *value = input.u64();
                 }
                 hand = Some(request);
-                if let Some(answer) = session.with(&mut world, &events).request(&request, 48) {
+                let mut answer = Message::default();
+                let mut with = session.with(&mut world, &events);
+                if with.request(&request, 48, &mut answer) {
                     answered(&mut session, &mut world, &events, &request, &answer);
                     hand = None;
                 }
@@ -285,7 +287,9 @@ fn run(bytes: &[u8]) {
                 }
                 let length = if input.u8() & 1 == 0 { 48 } else { input.u32() };
                 hand = Some(request);
-                if let Some(answer) = session.with(&mut world, &events).request(&request, length) {
+                let mut answer = Message::default();
+                let mut with = session.with(&mut world, &events);
+                if with.request(&request, length, &mut answer) {
                     answered(&mut session, &mut world, &events, &request, &answer);
                     hand = None;
                 }
@@ -325,12 +329,14 @@ fn run(bytes: &[u8]) {
         }
         if let Some(request) = hand {
             assert!(session.again().is_some(), "nobody looks again");
-            if let Some(answer) = session.with(&mut world, &events).answer() {
+            let mut answer = Message::default();
+            if session.with(&mut world, &events).answer(&mut answer) {
                 answered(&mut session, &mut world, &events, &request, &answer);
                 hand = None;
             }
         }
-        while let Some(event) = session.with(&mut world, &events).event() {
+        let mut event = Message::default();
+        while session.with(&mut world, &events).event(&mut event) {
             assert!(event.number == 0 && event.data == 0);
         }
     }
@@ -340,7 +346,8 @@ fn run(bytes: &[u8]) {
         let Some(request) = hand else { return };
         world.typed.give(|_, _| true);
         world.now = session.again().map_or(world.now, |at| at.max(world.now));
-        if let Some(answer) = session.with(&mut world, &events).answer() {
+        let mut answer = Message::default();
+        if session.with(&mut world, &events).answer(&mut answer) {
             answered(&mut session, &mut world, &events, &request, &answer);
             hand = None;
         }
