@@ -299,7 +299,8 @@ impl Entry {
         }
         self.follow_config(budget);
         let space = VmSpace::of(self.regions, addresses);
-        let releases = requests.asked();
+        let asked = requests.look();
+        let releases = asked.release();
         let started = requests.take_start();
         // All queues are looked at, now or when there is somebody to serve them: a thread that keeps the bits until then never sleeps.
         requests.take_notified();
@@ -335,14 +336,14 @@ impl Entry {
                     // Whoever has the emulated UART is the one who uses the streams.
                     let done = vm
                         .pl011
-                        .try_use(|_| console.slice(requests, &Mapped, &space, &vm.streams, budget));
+                        .try_use(|_| console.slice(asked, &Mapped, &space, &vm.streams, budget));
                     let done = done.unwrap_or(Outcome {
                         more: true,
                         ..Outcome::default()
                     });
                     if MANAGED { done.and(ports) } else { done }
                 }
-                None => self.device.slice(requests, &Mapped, &space, budget),
+                None => self.device.slice(asked, &Mapped, &space, budget),
             };
             self.tell(outcome);
             more |= outcome.more && serves;

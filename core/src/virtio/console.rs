@@ -6,7 +6,7 @@ use super::guest_ring::{Broken, GuestRing, Walk};
 use super::memory::{Access, At, Memory, Space};
 use super::ports::ONE;
 use super::queue::Budget;
-use super::requests::{Release, Requests};
+use super::requests::{Asked, Release, Requests};
 use super::transport::Transport;
 use crate::console::mux::Streams;
 
@@ -102,15 +102,15 @@ impl<const QUEUES: usize> Console<QUEUES> {
     /// who sends to the VM's stream, or takes from its input, meanwhile, and has taken the notifications before.
     pub fn slice(
         &mut self,
-        requests: &Requests,
+        asked: Asked<'_>,
         memory: &impl Memory,
         space: &impl Space,
         streams: &Streams,
         budget: &mut Budget,
     ) -> Outcome {
-        if let Some(what) = requests.asked() {
+        if let Some(what) = asked.release() {
             self.let_go(what);
-            requests.released(what);
+            asked.released();
             return Outcome::default();
         }
         let mut outcome = Outcome::default();

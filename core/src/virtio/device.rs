@@ -14,7 +14,7 @@ use super::backend_ring::{BackendRing, Layout, Slot};
 use super::guest_ring::GuestRing;
 use super::memory::{At, Memory, Space};
 use super::queue::{Broken, Budget, Policy, Queue, Step};
-use super::requests::{Release, Requests};
+use super::requests::{Asked, Release, Requests};
 use super::session::{News, QueueRow, Session};
 use super::transport::Transport;
 
@@ -235,14 +235,14 @@ impl<'a> Device<'a> {
     /// Does as much as the budget allows. The caller has taken the notifications before.
     pub fn slice(
         &mut self,
-        requests: &Requests,
+        asked: Asked<'_>,
         memory: &impl Memory,
         space: &impl Space,
         budget: &mut Budget,
     ) -> Outcome {
-        if let Some(what) = requests.asked() {
+        if let Some(what) = asked.release() {
             self.let_go(what, memory);
-            requests.released(what);
+            asked.released();
             // The backend is to see that the session has ended.
             return Outcome {
                 backend: true,

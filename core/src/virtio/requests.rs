@@ -32,6 +32,27 @@ const DONE: u32 = 1 << 17;
 /// In [`Requests::pending`]: the driver has started the device, or enabled a queue. Bits below are queues with new chains.
 const START: u32 = 1 << 31;
 
+/// What was asked when a slice began. What is asked meanwhile is for the next one: who does it has to tell who waits for it, and tells by this.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    requests: &'a Requests,
+    release: Option<Release>,
+}
+
+impl Asked<'_> {
+    /// What it is to let go of.
+    pub const fn release(&self) -> Option<Release> {
+        self.release
+    }
+
+    /// It has let go of that.
+    pub fn released(&self) {
+        if let Some(what) = self.release {
+            self.requests.released(what);
+        }
+    }
+}
+
 /// The words.
 #[derive(Debug)]
 pub struct Requests {
@@ -91,6 +112,14 @@ impl Requests {
             ALL => Release::All,
             queue => Release::Queue(queue as u16),
         })
+    }
+
+    /// Service thread: what is asked now, for a slice.
+    pub fn look(&self) -> Asked<'_> {
+        Asked {
+            requests: self,
+            release: self.asked(),
+        }
     }
 
     /// Service thread: it has let go, and touches no memory of the queue behind this.

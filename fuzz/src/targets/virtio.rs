@@ -257,9 +257,9 @@ impl World<'_> {
             }
         }
         let mut budget = SLICE;
-        let outcome = self
-            .device
-            .slice(&self.requests, &self.bytes, &self.bytes, &mut budget);
+        let outcome =
+            self.device
+                .slice(self.requests.look(), &self.bytes, &self.bytes, &mut budget);
         if outcome.failed {
             self.transport.fail(&Unread);
         }

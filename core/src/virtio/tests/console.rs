@@ -279,9 +279,13 @@ impl World {
             self.tell(begun);
         }
         let mut left = budget;
-        let outcome = self
-            .console
-            .slice(&self.requests, &self.ram, &Vm, &self.streams, &mut left);
+        let outcome = self.console.slice(
+            self.requests.look(),
+            &self.ram,
+            &Vm,
+            &self.streams,
+            &mut left,
+        );
         self.tell(outcome);
         self.service |= self.requests.any();
     }
@@ -477,7 +481,7 @@ fn broken_rings_fail_the_device_and_what_was_before_is_printed() {
         let mut budget = whole();
         let outcome = world
             .console
-            .slice(requests, ram, &Vm, &world.streams, &mut budget);
+            .slice(requests.look(), ram, &Vm, &world.streams, &mut budget);
         if outcome.failed {
             assert!(!outcome.more);
             failed = true;
@@ -489,7 +493,7 @@ fn broken_rings_fail_the_device_and_what_was_before_is_printed() {
     let before = world.streams.output.len();
     let outcome = world
         .console
-        .slice(requests, ram, &Vm, &world.streams, &mut whole());
+        .slice(requests.look(), ram, &Vm, &world.streams, &mut whole());
     assert_eq!(outcome, Outcome::default(), "it is not served any more");
     assert_eq!(world.streams.output.len(), before);
     // A reset, and it works again.
@@ -519,7 +523,7 @@ fn buffers_are_where_the_vm_may_access_them() {
         put(&world.ram, table, &ipa.to_le_bytes());
         world.streams.input.push(b'y');
         let outcome = world.console.slice(
-            &world.requests,
+            world.requests.look(),
             &world.ram,
             &Vm,
             &world.streams,
@@ -527,7 +531,7 @@ fn buffers_are_where_the_vm_may_access_them() {
         );
         // The second slice has what the first one has only looked at.
         let again = world.console.slice(
-            &world.requests,
+            world.requests.look(),
             &world.ram,
             &Vm,
             &world.streams,

@@ -325,7 +325,7 @@ impl World {
         }
         let more = self
             .device
-            .slice(&self.requests, &self.ram, &Vm, &mut budget);
+            .slice(self.requests.look(), &self.ram, &Vm, &mut budget);
         self.interrupt |= more.used;
         self.backend_told |= more.backend;
         if outcome.failed || more.failed {

@@ -82,7 +82,7 @@ fn queues_take_turns() {
             descriptors: 9,
             bytes: 100,
         };
-        device.slice(&requests, &ram, &Vm, &mut budget);
+        device.slice(requests.look(), &ram, &Vm, &mut budget);
         slices += 1;
         assert!(slices < 25, "1000 bytes of each, 100 at a time");
     }
