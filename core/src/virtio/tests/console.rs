@@ -559,3 +559,19 @@ fn a_queue_is_let_go_of_alone() {
     world.settle();
     assert_eq!((world.printed, world.read), (4, 7));
 }
+
+/// A VM that ends while its console has a slice: who waits for the release is told by the slice that began with it, and by no other.
+#[test]
+fn what_is_asked_in_the_middle_of_a_slice_is_for_the_next_one() {
+    let mut world = World::new(true);
+    world.slice(whole());
+    let asked = world.requests.look();
+    assert!(!world.requests.release(Release::All));
+    let (ram, streams) = (&world.ram, &world.streams);
+    world.console.slice(asked, ram, &Vm, streams, &mut whole());
+    assert_eq!(world.requests.asked(), Some(Release::All), "it waits still");
+    let asked = world.requests.look();
+    assert_eq!(asked.release(), Some(Release::All));
+    world.console.slice(asked, ram, &Vm, streams, &mut whole());
+    assert!(world.requests.release(Release::All), "it has let go");
+}

@@ -10,7 +10,8 @@ use crate::virtio::backend_ring::{Layout, Slot};
 use crate::virtio::device::{Device, Kind, Planned, Store};
 use crate::virtio::memory::At;
 use crate::virtio::queue::Budget;
-use crate::virtio::requests::Requests;
+use crate::virtio::requests::{Release, Requests};
+use crate::virtio::round::SLICE;
 use crate::virtio::transport::{Offer, Transport, register};
 
 /// A queue in which there is always something does not keep the other one away.
@@ -86,4 +87,12 @@ fn queues_take_turns() {
         slices += 1;
         assert!(slices < 25, "1000 bytes of each, 100 at a time");
     }
+    // The VM ends while the device has a slice: who waits for the release is told by the slice that began with it, and by no other.
+    let mut budget = SLICE;
+    let asked = requests.look();
+    assert!(!requests.release(Release::All));
+    device.slice(asked, &ram, &Vm, &mut budget);
+    assert_eq!(requests.asked(), Some(Release::All), "it waits still");
+    device.slice(requests.look(), &ram, &Vm, &mut budget);
+    assert!(requests.release(Release::All), "it has let go");
 }
