@@ -122,14 +122,18 @@ pub fn heard(vms: u64) {
     }
 }
 
-/// Gives VMs what managers have typed, by `push`; `wake` is told which VMs have got something to read, and the managers how much was taken.
-pub fn give_typed(mut push: impl FnMut(usize, u8) -> bool, mut wake: impl FnMut(usize)) {
+/// Gives VMs what managers have typed, by `push`; `wake` is told which VMs have got something to read, and the managers how much was taken. Returns whether
+/// there was something.
+pub fn give_typed(mut push: impl FnMut(usize, u8) -> bool, mut wake: impl FnMut(usize)) -> bool {
+    let mut given = false;
     for manager in all() {
         if let Some(vm) = manager.typed.give(&mut push) {
             wake(vm);
             manager.wake();
+            given = true;
         }
     }
+    given
 }
 
 /// Tells the managers of a VM that something about it has changed. Called after the change.

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 /// Bytes in a word.
 const WORD: u64 = size_of::<u64>() as u64;
 /// Attempts of a reader while the writer overtakes it.
-const TRIES: usize = 3;
+const TRIES: usize = 2;
 
 /// The last bytes, in `N` words; `N` is a power of two. All zeros is the value of one that is empty, and is not kept.
 #[derive(Debug)]
@@ -34,8 +34,6 @@ pub struct Found {
     pub bytes: u32,
     /// Number of the byte behind the newest.
     pub next: u64,
-    /// Place of the first byte where the reader's words begin.
-    pub skip: u32,
 }
 
 impl<const N: usize> Backlog<N> {
@@ -94,13 +92,7 @@ impl<const N: usize> Backlog<N> {
         self.head.store(head, Ordering::Release);
     }
 
-    /// Number of the next byte.
-    pub fn next(&self) -> u64 {
-        self.head.load(Ordering::Acquire).saturating_sub(1)
-    }
-
-    /// Reader: bytes from number `from` on, or the oldest ones behind it that are still there, at most `most`, into `to`, where they begin at
-    /// [`Found::skip`] of the first word.
+    /// Reader: bytes from number `from` on, or the oldest ones behind it that are still there, at most `most`, into `to`.
     pub fn read(&self, from: u64, most: u32, to: &mut [u64]) -> Found {
         let mut found = Found::default();
         for _ in 0..TRIES {
@@ -111,14 +103,19 @@ impl<const N: usize> Backlog<N> {
                 .saturating_add(Self::AHEAD)
                 .saturating_sub(Self::KEPT);
             let first = from.saturating_add(1).max(oldest.max(1)).min(head.max(1));
-            let skip = first % WORD;
-            let room = (to.len() as u64).saturating_mul(WORD).saturating_sub(skip);
+            let room = (to.len() as u64).saturating_mul(WORD);
             let bytes = head.saturating_sub(first).min(room).min(most.into());
-            let words = skip.wrapping_add(bytes).div_ceil(WORD) as usize;
-            let begin = first.wrapping_sub(skip);
-            for (number, place) in (0u64..).zip(to.iter_mut().take(words)) {
-                let word = self.word(begin.wrapping_add(number.wrapping_mul(WORD)));
-                *place = word.load(Ordering::Relaxed);
+            let words = bytes.div_ceil(WORD) as usize;
+            let shift = (first % WORD * 8) as u32;
+            let mut number = first;
+            let load = |number| self.word(number).load(Ordering::Relaxed);
+            let mut low = load(number);
+            for place in to.iter_mut().take(words) {
+                number = number.wrapping_add(WORD);
+                let high = load(number);
+                // By two shifts: one of 64 is none.
+                *place = low.wrapping_shr(shift) | high.wrapping_shl(1).wrapping_shl(63 - shift);
+                low = high;
             }
             // If one of them was written meanwhile, its announcement is seen here.
             fence(Ordering::Acquire);
@@ -127,7 +124,6 @@ impl<const N: usize> Backlog<N> {
                 first: first.wrapping_sub(1),
                 bytes: bytes as u32,
                 next: head.saturating_sub(1),
-                skip: skip as u32,
             };
             if first.saturating_add(Self::KEPT) >= announced {
                 return found;
@@ -148,7 +144,7 @@ mod tests {
         let mut words = [0; 63];
         let found = log.read(from, most, &mut words);
         let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-        let bytes = bytes.skip(found.skip as usize).take(found.bytes as usize);
+        let bytes = bytes.take(found.bytes as usize);
         (found.first, bytes.collect(), found.next)
     }
 
@@ -175,7 +171,6 @@ mod tests {
         write(&log, b"");
         write(&log, b", world");
         assert_eq!(read(&log, 5, 100), (5, b", world".to_vec(), 12));
-        assert_eq!(log.next(), 12);
     }
 
     #[test]

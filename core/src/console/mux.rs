@@ -151,9 +151,7 @@ pub trait Sources {
     /// The name of a VM, padded with 0.
     fn name(&self, vm: usize) -> &[u8];
     /// Told of a guest's bytes as they leave its stream.
-    fn leave(&self, vm: usize, bytes: impl ExactSizeIterator<Item = u8>) {
-        let (_, _) = (vm, bytes);
-    }
+    fn leave(&self, _vm: usize, _bytes: impl ExactSizeIterator<Item = u8>) {}
 }
 
 /// Result of [`Mux::next`].

@@ -53,8 +53,8 @@ enum Hand {
 enum Data {
     /// Memory, from this physical address on.
     Memory(u64),
-    /// What a VM has printed, from this byte of the session's on.
-    Printed(u32),
+    /// What a VM has printed.
+    Printed,
 }
 
 /// The state of a manager.
@@ -68,8 +68,8 @@ pub struct Session {
     /// The vCPU (row of the plan) whose exits, or registers, were asked for last.
     told: Option<(usize, monitor::Request)>,
     data: Data,
-    /// What was read of what a VM has printed, and one word more, for the first byte may be in the middle of one.
-    printed: [u64; OUTPUT_DATA / 8 + 1],
+    /// What was read of what a VM has printed.
+    printed: [u64; OUTPUT_DATA / 8],
 }
 
 impl Session {
@@ -81,7 +81,7 @@ impl Session {
             next: 0,
             told: None,
             data: Data::Memory(0),
-            printed: [0; OUTPUT_DATA / 8 + 1],
+            printed: [0; OUTPUT_DATA / 8],
         }
     }
 
@@ -231,10 +231,9 @@ impl<B: Board> Manager for InSession<'_, B> {
     fn copy(&mut self, from: u32, to: At, bytes: u32) {
         match self.session.data {
             Data::Memory(pa) => self.board.copy(pa.wrapping_add(from.into()), to, bytes),
-            Data::Printed(skip) => {
-                let printed = self.session.printed.as_bytes();
-                let first = skip.wrapping_add(from) as usize;
-                let part = printed.get(first..first.wrapping_add(bytes as usize));
+            Data::Printed => {
+                let end = from.wrapping_add(bytes) as usize;
+                let part = self.session.printed.as_bytes().get(from as usize..end);
                 self.board.write(part.unwrap_or_default(), to);
             }
         }

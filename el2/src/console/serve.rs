@@ -135,9 +135,16 @@ impl Console {
         self.input |= received;
         let early = now.ticks < self.not_before;
         let mut commanded = false;
+        let typed_before = MANAGED && !early && core::mem::take(&mut self.typed);
         if !early {
             let looks = core::mem::take(&mut self.input) || self.hold.is_on();
             commanded = looks && self.keys();
+            // Of two turns one is for output, whatever managers type.
+            if MANAGED && !commanded && !typed_before {
+                let push = |vm, byte| vm::vm(vm).streams.input.push(byte);
+                self.typed = managers::give_typed(push, has_input);
+                commanded = self.typed;
+            }
         }
         if early || commanded {
             self.flush |= flush;
@@ -147,10 +154,6 @@ impl Console {
             again.monitor = Some(self.not_before);
             self.uart.ask(false, !self.input && !self.hold.is_on());
             return again;
-        }
-        if MANAGED {
-            let push = |vm, byte| vm::vm(vm).streams.input.push(byte);
-            managers::give_typed(push, has_input);
         }
         let mut waits = true;
         let mut looks = 0u32;
@@ -208,6 +211,9 @@ impl Console {
             }
         }
         let held = self.hold.is_on();
+        if typed_before {
+            again.look_at(now.ticks);
+        }
         if held {
             // The guest does not say when it has read.
             let look = now.ticks.saturating_add(timer::milliseconds(FLUSH_MS));

@@ -40,6 +40,8 @@ pub fn output_waits() {
 pub struct Console {
     /// The board's UART.
     pub uart: Uart,
+    /// The last turn was for what managers have typed.
+    pub(super) typed: bool,
     /// A key of the monitor that waits for a manager to have given its order.
     pub(super) kept: Option<u8>,
     pub(super) mux: Mux,
@@ -69,6 +71,7 @@ impl Console {
     pub const fn new(uart: Uart, pace: u64) -> Self {
         Self {
             uart,
+            typed: false,
             kept: None,
             mux: Mux::new(),
             keys: Keys::new(0),

@@ -13,11 +13,11 @@ use trying::model;
 mod trying;
 
 /// Reads: the number of the first byte, and the bytes.
-fn read<const N: usize>(log: &Backlog<N>, from: u64) -> (u64, Vec<u8>, u64) {
+fn read<const N: usize>(log: &Backlog<N>, from: u64, most: u32) -> (u64, Vec<u8>, u64) {
     let mut words = [0; 8];
-    let found = log.read(from, 64, &mut words);
+    let found = log.read(from, most, &mut words);
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    let bytes = bytes.skip(found.skip as usize).take(found.bytes as usize);
+    let bytes = bytes.take(found.bytes as usize);
     (found.first, bytes.collect(), found.next)
 }
 
@@ -29,7 +29,7 @@ fn what_a_reader_finds_is_in_its_place_while_it_is_overtaken() {
         log.append(0..30);
         let reader = Arc::clone(&log);
         let thread = thread::spawn(move || {
-            let (first, bytes, next) = read(&reader, 12);
+            let (first, bytes, next) = read(&reader, 12, 8);
             for (number, byte) in (first..).zip(&bytes) {
                 assert_eq!(u64::from(*byte), number);
             }
@@ -50,17 +50,17 @@ fn who_has_read_all_is_told_of_what_follows() {
         log.keep();
         // Loom wants each to be read once before it is shared.
         assert!(!events.heard(u64::MAX));
-        assert_eq!((read(&log, 0).2, events.take()), (0, None));
+        assert_eq!((read(&log, 0, 8).2, events.take()), (0, None));
         let (to, told) = (Arc::clone(&log), Arc::clone(&events));
         let thread = thread::spawn(move || {
             to.append(0..1);
             told.heard(1 << 5)
         });
         // As the session does it.
-        let (first, mut bytes, mut next) = read(&log, 0);
+        let (first, mut bytes, mut next) = read(&log, 0, 8);
         if first + bytes.len() as u64 == next {
             events.listen(5);
-            (_, bytes, next) = read(&log, 0);
+            (_, bytes, next) = read(&log, 0, 8);
         }
         let is_told = thread.join().unwrap();
         assert!(is_told || next == 1, "it sleeps for ever");

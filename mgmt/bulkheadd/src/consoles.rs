@@ -158,12 +158,7 @@ mod tests {
             lives: 1,
             class: 1,
             vcpus: 1,
-            flags: 0,
-            end: None,
-            follows: 0,
-            restarts: 0,
-            stop: 0,
-            crash: None,
+            ..Vm::default()
         }
     }
 

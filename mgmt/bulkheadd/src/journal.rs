@@ -137,12 +137,9 @@ mod tests {
             lives: 2,
             class: 1,
             vcpus: 1,
-            flags: 0,
             end,
             follows: follows as u64,
-            restarts: 0,
-            stop: 0,
-            crash: None,
+            ..Vm::default()
         }
     }
 

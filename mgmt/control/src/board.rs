@@ -49,7 +49,7 @@ impl Hello {
 }
 
 /// State of a VM, as a question or an event tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vm {
     /// Its index.
     pub index: u16,

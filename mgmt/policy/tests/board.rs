@@ -18,12 +18,7 @@ fn seen(name: &str, policy: CpuPolicy, pcpu: u16, share: (u64, u64)) -> Seen {
         lives: 1,
         class: Class::General as u16,
         vcpus: 1,
-        flags: 0,
-        end: None,
-        follows: 0,
-        restarts: 0,
-        stop: 0,
-        crash: None,
+        ..Vm::default()
     };
     let us = |us: u64| us * 1000;
     let vcpu = Vcpu {

@@ -12,9 +12,11 @@ impl<B: Board> InSession<'_, B> {
         let mut found = self.board.printed(vm, from, most.into(), printed);
         if found.first.saturating_add(found.bytes.into()) == found.next {
             self.events.listen(vm);
-            found = self.board.printed(vm, from, most.into(), printed);
+            if self.board.printed(vm, found.next, 0, &mut []).next != found.next {
+                found = self.board.printed(vm, from, most.into(), printed);
+            }
         }
-        *data = Data::Printed(found.skip);
+        *data = Data::Printed;
         message.data = found.bytes as u16;
         fill(message, &[found.first, found.next]);
     }
