@@ -83,8 +83,10 @@ impl Cpu {
         {
             return Some(busy);
         }
-        for words in [&mut self.latched, &mut self.by_register, &mut self.asked] {
-            words.remove(word, wanted);
+        if (self.latched.some() | self.by_register.some() | self.asked.some()) & busy != 0 {
+            for words in [&mut self.latched, &mut self.by_register, &mut self.asked] {
+                words.remove(word, wanted);
+            }
         }
         // What else it held has ended, where no list register is in use.
         if all_free && holds & !wanted != 0 {
@@ -93,8 +95,10 @@ impl Cpu {
         let intid = (word as u32).wrapping_mul(32) | wanted.trailing_zeros();
         self.last = intid;
         self.inside = 0;
-        let entry = self.entry(dist, intid) | lr::PENDING;
-        host.set_lr(free.trailing_zeros(), entry);
+        // As [`Cpu::entry`] has it for an edge that is not of hardware.
+        let group1 = bank.group.load(Relaxed) & wanted != 0;
+        let entry = lr::entry(intid, dist.priority(self.number, intid), group1);
+        host.set_lr(free.trailing_zeros(), entry | lr::PENDING);
         None
     }
 
