@@ -34,6 +34,7 @@ pub mod dumped;
 pub mod entry;
 pub mod figures;
 pub mod gic;
+pub mod kernels;
 pub mod marks;
 pub mod memory;
 pub mod misdeeds;

@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod book;
 pub mod fuzzing;
+pub mod interference;
 pub mod mutants;
 pub mod testing;
 mod verbs;
@@ -18,6 +19,7 @@ pub fn perform(cli: Cli) -> Outcome {
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Book(args) => verbs::book::run(args),
         Verb::Fuzz(args) => verbs::fuzz::run(args),
+        Verb::Interference(args) => verbs::interference::run(args),
         Verb::Mutants(args) => verbs::mutants::run(args),
         Verb::Test(args) => verbs::test::run(args),
         _ => cli.perform(),

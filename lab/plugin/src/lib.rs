@@ -5,6 +5,7 @@
 //! installed, so that its crate is an ordinary library as well.
 
 pub mod api;
+pub mod caches;
 mod configuration;
 mod install;
 pub mod pacer;

@@ -13,6 +13,7 @@ pub mod explain;
 pub mod fetch;
 pub mod fuzz;
 pub mod init;
+pub mod interference;
 pub mod mutants;
 pub mod package;
 pub mod plan;
@@ -70,6 +71,7 @@ pub enum Verb {
     Demo(demo::Args),
     Test(test::Args),
     Fuzz(fuzz::Args),
+    Interference(interference::Args),
     Mutants(mutants::Args),
     Fetch(fetch::Args),
     Package(package::Args),
@@ -99,6 +101,7 @@ impl Cli {
             Verb::Demo(args) => demo::run(args),
             Verb::Test(_) => of_driver("test"),
             Verb::Fuzz(_) => of_driver("fuzz"),
+            Verb::Interference(_) => of_driver("interference"),
             Verb::Mutants(_) => of_driver("mutants"),
             Verb::Fetch(args) => fetch::run(args),
             Verb::Package(args) => package::run(args),

@@ -18,7 +18,7 @@ const GUARD: Duration = Duration::from_secs(600);
 /// # Errors
 ///
 /// QEMU can't be run, hangs, fails, or never says `last`.
-pub(super) fn run_to_end(qemu: &Qemu, last: &str) -> Result<String, Failure> {
+pub(crate) fn run_to_end(qemu: &Qemu, last: &str) -> Result<String, Failure> {
     let cannot =
         |error: std::io::Error| Failure::environment("cannot prepare the measurement", error, "");
     let mut console = tempfile::tempfile().map_err(cannot)?;

@@ -19,10 +19,12 @@ mod table;
 
 pub use budgets::{Budgets, Gic};
 pub use devices::{Counts, DeviceRuns};
+pub(crate) use ending::run_to_end;
 pub use figure::Figure;
 pub use figures::{Runs, figures};
 pub use gppt::GpptRuns;
 pub use linux::LinuxBoot;
+pub(crate) use native::board;
 pub use picture::svg;
 pub use published::{FILE as PUBLISHED, Published};
 pub use realtime::Realtime;

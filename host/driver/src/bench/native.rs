@@ -15,7 +15,7 @@ use super::subject::COUNTER;
 /// # Errors
 ///
 /// The system is for no emulated board.
-pub(super) fn board(built: &Built, shift: u8) -> Result<Qemu, Failure> {
+pub(crate) fn board(built: &Built, shift: u8) -> Result<Qemu, Failure> {
     let board = built.planned.board.emulated.as_ref();
     let name = &built.planned.name;
     let none = || Failure::input(format!("`{name}` is for no emulated board"), "", "");

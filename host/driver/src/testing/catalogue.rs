@@ -6,8 +6,8 @@ use bulkhead_model::failure::Failure;
 
 use super::suite::Test;
 use super::{
-    attach, bare, boards, book, code, cpus, docs, end_to_end, fuzz, init, interrupt, matrix,
-    mutants, page, plans, proxy, refusals, steady, systems, uboot,
+    attach, bare, boards, book, code, cpus, docs, end_to_end, fuzz, init, interference, interrupt,
+    matrix, mutants, page, plans, proxy, refusals, steady, systems, uboot,
 };
 
 /// All tests, in the order in which they are listed.
@@ -22,6 +22,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(bare::tests());
     tests.extend(matrix::tests());
     tests.extend(end_to_end::tests());
+    tests.extend(interference::tests());
     tests.extend(plans::tests());
     tests.extend(refusals::tests());
     tests.extend(steady::tests());

@@ -16,6 +16,7 @@ mod docs;
 mod end_to_end;
 mod fuzz;
 mod init;
+mod interference;
 mod interrupt;
 mod judge;
 mod matrix;

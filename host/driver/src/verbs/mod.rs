@@ -3,5 +3,6 @@
 pub mod bench;
 pub mod book;
 pub mod fuzz;
+pub mod interference;
 pub mod mutants;
 pub mod test;

@@ -1,0 +1,31 @@
+//! `bulkhead interference`: what VMs do to each other through the shared cache. The driver performs it.
+
+use std::path::PathBuf;
+
+/// Measure what VMs do to each other through the shared cache, by a model of caches
+#[derive(clap::Args)]
+#[command(
+    after_help = "Work in the manner of MiBench runs in a VM, alone and beside three VMs that stride through more
+than the shared cache has. QEMU has no caches: a plugin models those of four Cortex-A53 (32 KiB
+each, 1 MiB shared, TLBs and their walks), for each access that the run makes. Misses and cycles are
+the model's, and no hardware's. Two runs give the same numbers. All works take some ten minutes.
+
+Examples:
+  bulkhead interference                                   # the table
+  bulkhead interference --work qsort-large --json         # one work, as one JSON document
+  bulkhead interference --svg interference.svg            # a picture as well
+
+Exit status: 0 if all was measured; 1 if a run failed, or the model contradicts QEMU; 2 if there is
+no such work."
+)]
+pub struct Args {
+    /// Only this work; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub work: Vec<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Write a picture
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}

@@ -1,0 +1,8 @@
+//! What VMs do to each other through the shared cache (source S2): work is measured alone and beside three VMs that stride through more than the cache
+//! has, by a model of caches that sees every access of the run.
+
+mod run;
+mod show;
+
+pub use run::{Lab, Run, Setting, WORKS, Work, measure, work};
+pub use show::{svg, table};

@@ -1,0 +1,308 @@
+//! The runs: which work, in which setting, and what was counted.
+
+use std::path::{Path, PathBuf};
+
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_plugin::caches::{Config, Counted, Counts, EL2, Geometry};
+use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::cross_build;
+use bulkhead_runner::profile::{Program, build_plugin, configure};
+use bulkhead_runner::progress::Step;
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::bench::{board, run_to_end};
+
+const SYSTEM: &str = "lab/systems/interference.toml";
+const GUEST: &str = "interference";
+/// What of it differs by run: the work of the first VM, and how long and in which turns the others disturb it.
+const MEASURED: &str = "stride=256 rounds=4";
+const OTHERS: &str = "tick=100 ms=60";
+/// The last words of EL2.
+const LAST: &str = "all VMs stopped";
+/// VMID of the measured VM, the first one.
+const VM: u16 = 1;
+/// The figure that its marks name.
+const FIGURE: u64 = 1;
+
+/// Work whose use of the caches is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Name, as in the table.
+    pub name: &'static str,
+    /// For the guest.
+    #[serde(skip)]
+    pub argument: &'static str,
+    /// Bytes that it works in, about.
+    pub bytes: u32,
+}
+
+/// Work of this name.
+pub const fn work(name: &'static str, argument: &'static str, kib: u32) -> Work {
+    Work {
+        name,
+        argument,
+        bytes: kib << 10,
+    }
+}
+
+/// All of them: strides, of which it is known what they miss, then the kernels of MiBench's automotive set, small and large.
+pub const WORKS: [Work; 10] = [
+    work("stride-256k", "stride=256 rounds=16", 256),
+    work("stride-512k", "stride=512 rounds=8", 512),
+    work("qsort-small", "qsort=1500", 47),
+    work("qsort-large", "qsort=12000", 375),
+    work("susan-small", "susan=64", 8),
+    work("susan-large", "susan=192", 56),
+    work("bitcount-small", "bitcount=1000", 2),
+    work("bitcount-large", "bitcount=10000", 2),
+    work("basicmath-small", "basicmath=500", 4),
+    work("basicmath-large", "basicmath=4000", 32),
+];
+
+/// What else runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Setting {
+    /// Nothing.
+    Solo,
+    /// Three VMs that write a word in each line of 512 KiB, again and again. An emulator's CPUs take turns of so many microseconds at most: what is thrown out in a turn
+    /// comes back in the next one, so that two lengths show how much is due to that.
+    Beside {
+        /// Microseconds.
+        turn: u32,
+    },
+}
+
+impl Setting {
+    /// In the order of the columns.
+    pub const ALL: [Self; 3] = [
+        Self::Solo,
+        Self::Beside { turn: 50 },
+        Self::Beside { turn: 200 },
+    ];
+
+    /// In the words of the table.
+    pub fn name(self) -> String {
+        match self {
+            Self::Solo => "solo".to_owned(),
+            Self::Beside { turn } => format!("beside three, turns of {turn} us"),
+        }
+    }
+}
+
+/// What was counted in one setting.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// The work.
+    pub work: Work,
+    /// What else ran.
+    pub setting: Setting,
+    /// Of the VM, between its marks.
+    pub vm: Counts,
+    /// Of EL2 meanwhile, on all CPUs.
+    pub el2: Counts,
+    /// Cycles of the VM by the model.
+    pub cycles: u64,
+}
+
+/// Measures each work in each setting.
+///
+/// # Errors
+///
+/// Something can't be built or run, the work does not get to its end, or the model contradicts QEMU.
+pub fn measure(works: &[Work]) -> Result<Vec<Run>, Failure> {
+    let lab = Lab::new(Geometry::CORTEX_A53)?;
+    let mut runs = Vec::new();
+    for (n, work) in works.iter().enumerate() {
+        let step = Step::start(format!("{}: {} of {}", work.name, n + 1, works.len()));
+        let mut alone = 0;
+        for setting in Setting::ALL {
+            let run = lab.run(*work, setting, alone)?;
+            if setting == Setting::Solo {
+                alone = run.vm.instructions;
+            }
+            runs.push(run);
+        }
+        drop(step);
+    }
+    Ok(runs)
+}
+
+/// What runs need: the plugin, caches of this shape, a folder.
+pub struct Lab {
+    geometry: Geometry,
+    plugin: PathBuf,
+    folder: TempDir,
+}
+
+impl Lab {
+    /// One with these caches.
+    ///
+    /// # Errors
+    ///
+    /// The plugin can't be built, or there is no room for the runs' files.
+    pub fn new(geometry: Geometry) -> Result<Self, Failure> {
+        Ok(Self {
+            geometry,
+            plugin: build_plugin("caches")?,
+            folder: tempfile::tempdir().map_err(|error| cannot(&error))?,
+        })
+    }
+
+    /// Runs work in a setting. `alone`: its instructions, which say for how long others have to disturb it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`measure`].
+    pub fn run(&self, work: Work, setting: Setting, alone: u64) -> Result<Run, Failure> {
+        judged(work, setting, &self.counted(work, setting, alone)?)
+    }
+
+    fn counted(&self, work: Work, setting: Setting, alone: u64) -> Result<Counted, Failure> {
+        let others = match setting {
+            Setting::Solo => "tick=100 ms=0".to_owned(),
+            Setting::Beside { turn } => format!("tick={turn} ms={}", milliseconds(alone)),
+        };
+        let folder = self.folder.path();
+        let built = variant(work.argument, &others, folder)?;
+        let guest = Program::read(&cross_build::guest(GUEST)?)?;
+        let marks = guest.marks("mark_begin", "mark_end")?;
+        let output = folder.join("counted.json");
+        let config = Config {
+            output: output.clone(),
+            geometry: self.geometry,
+            marks: Some([marks.begin, marks.end]),
+        };
+        let mut qemu = board(&built, 0)?;
+        let argument = configure(&self.plugin, folder, "caches", &config, &output)?;
+        qemu.plugins.push(argument);
+        let said = run_to_end(&qemu, LAST)?;
+        if said.contains("FAIL") || said.matches("DONE").count() != built.planned.vms.len() {
+            return Err(Failure::failed("a guest has failed", said, ""));
+        }
+        let text = std::fs::read(&output).map_err(|error| cannot(&error))?;
+        serde_json::from_slice(&text).map_err(|error| cannot(&error))
+    }
+}
+
+fn cannot(error: &dyn std::fmt::Display) -> Failure {
+    Failure::environment("cannot prepare the measurement", error, "")
+}
+
+/// Milliseconds for which the others disturb work of so many instructions. Time is what all four CPUs execute, a nanosecond each; the work is done twice, once
+/// uncounted, and what it takes to start comes before.
+fn milliseconds(instructions: u64) -> u64 {
+    20 + instructions * 4 * 2 * 3 / 2 / 1_000_000
+}
+
+/// The system with this work and these others.
+fn variant(work: &str, others: &str, folder: &Path) -> Result<Built, Failure> {
+    let text = std::fs::read_to_string(checkout::root().join(SYSTEM));
+    let text = text.map_err(|error| cannot(&error))?;
+    if !text.contains(MEASURED) || text.matches(OTHERS).count() != 3 {
+        return Err(Failure::input(format!("{SYSTEM} has other words"), "", ""));
+    }
+    let path = folder.join("interference.toml");
+    let text = text.replace(MEASURED, work).replace(OTHERS, others);
+    std::fs::write(&path, text).map_err(|error| cannot(&error))?;
+    build(&path).map_err(Failure::from)
+}
+
+/// The run, if the model agrees with QEMU about each address, and the others were there to the end.
+fn judged(work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failure> {
+    let wrong = |why: String| Failure::failed(format!("{} was not measured", work.name), why, "");
+    if counted.wrong != 0 || counted.unknown_walks != 0 || counted.checked == 0 {
+        return Err(wrong(format!(
+            "of {} addresses the model has {} wrong, and {} walks that it could not make",
+            counted.checked, counted.wrong, counted.unknown_walks
+        )));
+    }
+    let figure = counted.figures.get(&FIGURE);
+    let of = |owner| figure.and_then(|figure| figure.get(&owner).copied());
+    let vm = of(VM).ok_or_else(|| wrong("it has no marks".to_owned()))?;
+    for other in VM + 1..=VM + 3 {
+        let instructions = of(other).unwrap_or_default().instructions;
+        let there = instructions >= vm.instructions / 2;
+        if there != (setting != Setting::Solo) {
+            return Err(wrong(format!(
+                "VM {other} has executed {instructions} instructions beside {} of it",
+                vm.instructions
+            )));
+        }
+    }
+    Ok(Run {
+        work,
+        setting,
+        vm,
+        el2: of(EL2).unwrap_or_default(),
+        cycles: vm.cycles(&counted.geometry),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(instructions: [u64; 4]) -> Counted {
+        let counts = |instructions| Counts {
+            instructions,
+            l2: 10,
+            l2_misses: 2,
+            ..Counts::default()
+        };
+        let owners = (VM..).zip(instructions.map(counts)).collect();
+        Counted {
+            geometry: Geometry::CORTEX_A53,
+            all: Default::default(),
+            figures: [(FIGURE, owners)].into(),
+            cpus: 4,
+            checked: 5,
+            wrong: 0,
+            unknown_walks: 0,
+        }
+    }
+
+    #[test]
+    fn a_run_counts_if_others_were_there_as_they_should() {
+        let beside = Setting::Beside { turn: 50 };
+        let judge = |setting, counted: &Counted| judged(WORKS[0], setting, counted);
+        let run = judge(Setting::Solo, &counted([1000, 0, 0, 0])).unwrap();
+        assert_eq!(run.cycles, 1000 + 10 * 13 + 2 * 150);
+        assert!(judge(beside, &counted([1000, 900, 900, 900])).is_ok());
+        assert!(judge(beside, &counted([1000, 900, 900, 100])).is_err());
+        assert!(judge(Setting::Solo, &counted([1000, 900, 0, 0])).is_err());
+    }
+
+    #[test]
+    fn a_model_that_contradicts_qemu_measures_nothing() {
+        let good = counted([1000, 0, 0, 0]);
+        for bad in [
+            Counted {
+                wrong: 1,
+                ..good.clone()
+            },
+            Counted {
+                unknown_walks: 1,
+                ..good.clone()
+            },
+            Counted {
+                checked: 0,
+                ..good.clone()
+            },
+            Counted {
+                figures: Default::default(),
+                ..good
+            },
+        ] {
+            assert!(judged(WORKS[0], Setting::Solo, &bad).is_err());
+        }
+    }
+
+    #[test]
+    fn others_last_longer_than_the_work() {
+        // A million instructions beside three others, twice: 8 ms.
+        assert!(milliseconds(1_000_000) > 8 + 8);
+    }
+}

@@ -1,0 +1,107 @@
+//! Tests of the model of caches on a run: strides of which it is known what they miss.
+
+use bulkhead_model::failure::Failure;
+use bulkhead_plugin::caches::{Geometry, Replacement};
+
+use super::suite::{Context, Job, Test};
+use crate::interference::{Lab, Run, Setting, Work, work};
+
+/// The tests of this file.
+pub fn tests() -> Vec<Test> {
+    let tests: [(&str, &str, Job); 2] = [
+        (
+            "interference/known",
+            "With caches that give up what was not used for longest, a guest that strides misses as often as arithmetic says, and the model has each of its \
+             addresses where QEMU has it.",
+            Box::new(known),
+        ),
+        (
+            "interference/stride",
+            "Alone a VM that strides through a quarter of the shared cache finds it there; beside three VMs that stride through more than the cache has, it \
+             does not, and the cycles of the model say so.",
+            Box::new(stride),
+        ),
+    ];
+    let tests = tests.into_iter();
+    tests
+        .map(|(name, claim, job)| Test::parallel(name, claim, job))
+        .collect()
+}
+
+fn why(failure: Failure) -> Vec<String> {
+    vec![failure.to_string()]
+}
+
+/// The A53's caches, all of which give up what was not used for longest.
+fn lru() -> Geometry {
+    let mut geometry = Geometry::CORTEX_A53;
+    for shape in [
+        &mut geometry.l1i,
+        &mut geometry.l1d,
+        &mut geometry.l2,
+        &mut geometry.tlb,
+        &mut geometry.walk_cache,
+        &mut geometry.ipa_cache,
+    ] {
+        shape.replacement = Replacement::Lru;
+    }
+    geometry
+}
+
+/// A stride through so many KiB in four rounds, and lines of it that each round misses in the L1 and in the L2.
+const KNOWN: [(Work, u64, u64); 4] = [
+    // Half of the L1.
+    (work("16 KiB", "stride=16 rounds=4", 16), 0, 0),
+    // Six lines for each set of four: each has gone when it comes again.
+    (work("48 KiB", "stride=48 rounds=4", 48), 768, 0),
+    (work("512 KiB", "stride=512 rounds=4", 512), 8192, 0),
+    (work("2 MiB", "stride=2048 rounds=4", 2048), 32768, 32768),
+];
+/// Lines that the code, the stack and what the marks interrupt may miss in a round.
+const BESIDE: u64 = 16;
+
+fn known(_: &Context) -> Result<String, Vec<String>> {
+    let lab = Lab::new(lru()).map_err(why)?;
+    let mut wrong = Vec::new();
+    for (work, l1, l2) in KNOWN {
+        let run = lab.run(work, Setting::Solo, 0).map_err(why)?;
+        let rounds = 4;
+        for (what, misses, expected) in [
+            ("L1", run.vm.data_misses, l1 * rounds),
+            ("L2", run.vm.l2_misses, l2 * rounds),
+        ] {
+            if !(expected..=expected + BESIDE * rounds).contains(&misses) {
+                let name = work.name;
+                wrong.push(format!(
+                    "{name}: {misses} misses of the {what}, not {expected}"
+                ));
+            }
+        }
+    }
+    if wrong.is_empty() {
+        Ok(format!("{} strides", KNOWN.len()))
+    } else {
+        Err(wrong)
+    }
+}
+
+fn stride(_: &Context) -> Result<String, Vec<String>> {
+    let lab = Lab::new(Geometry::CORTEX_A53).map_err(why)?;
+    let work = work("stride", "stride=256 rounds=16", 256);
+    let alone = lab.run(work, Setting::Solo, 0).map_err(why)?;
+    let instructions = alone.vm.instructions;
+    let beside = Setting::Beside { turn: 100 };
+    let beside = lab.run(work, beside, instructions).map_err(why)?;
+    let share = |run: &Run| run.vm.l2_misses as f64 / run.vm.l2 as f64;
+    let said = format!(
+        "{:.1} % of its accesses to the L2 miss alone, {:.1} % beside three; {:.2} times the cycles",
+        100.0 * share(&alone),
+        100.0 * share(&beside),
+        beside.cycles as f64 / alone.cycles as f64
+    );
+    let holds = share(&alone) < 0.02
+        && share(&beside) > 0.2
+        && beside.cycles * 10 > alone.cycles * 15
+        && alone.vm.thrown_out < beside.vm.thrown_out;
+    if holds { Ok(said) } else { Err(vec![said]) }
+}

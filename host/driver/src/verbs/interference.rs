@@ -1,0 +1,71 @@
+//! `bulkhead interference`: what VMs do to each other through the shared cache.
+
+use bulkhead_cli::cmd::interference::Args;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::temp_files;
+
+use crate::interference::{Run, WORKS, Work, measure, svg, table};
+
+/// The JSON document.
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    runs: &'a [Run],
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    match show(&args) {
+        Ok(()) => Outcome::Done,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn show(args: &Args) -> Result<(), Failure> {
+    let works = named(&args.work)?;
+    let runs = measure(&works)?;
+    if let Some(path) = &args.svg {
+        temp_files::write(path, svg(&runs).as_bytes()).map_err(|error| {
+            Failure::environment(format!("cannot write {}", path.display()), error, "")
+        })?;
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&Document { runs: &runs })
+            .map_err(|error| Failure::failed("the runs make no JSON", error, ""))?;
+        println!("{text}");
+    } else {
+        print!("{}", table(&runs));
+    }
+    Ok(())
+}
+
+/// Works by name, in the order in which they are known; all if none is named.
+fn named(names: &[String]) -> Result<Vec<Work>, Failure> {
+    let known = || WORKS.map(|work| work.name).join(", ");
+    if let Some(name) = names
+        .iter()
+        .find(|name| WORKS.iter().all(|work| work.name != **name))
+    {
+        let advice = format!("there are {}", known());
+        return Err(Failure::input(format!("no work `{name}`"), "", advice));
+    }
+    let wanted = |work: &Work| names.is_empty() || names.iter().any(|name| name == work.name);
+    Ok(WORKS.into_iter().filter(wanted).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn works_are_found_by_name() {
+        assert_eq!(named(&[]).unwrap().len(), WORKS.len());
+        let names = ["susan-small", "qsort-large"].map(str::to_owned);
+        let found: Vec<_> = named(&names)
+            .unwrap()
+            .iter()
+            .map(|work| work.name)
+            .collect();
+        assert_eq!(found, ["qsort-large", "susan-small"]);
+        assert!(named(&["qsort".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,186 @@
+//! The model: CPUs with their TLBs, the caches, and what is counted when.
+
+use std::collections::BTreeMap;
+
+use crate::caches::{Access, Caches};
+use crate::decode::Op;
+use crate::memory::Memory;
+use crate::walk::{Drop, Regime, Tlb};
+use bulkhead_plugin::caches::{Counted, Counts, EL2, Owner};
+use bulkhead_plugin::caches::{Geometry, LINE};
+
+/// Everything.
+#[derive(Debug)]
+pub struct Model {
+    geometry: Geometry,
+    caches: Caches,
+    tlbs: Vec<Tlb>,
+    memory: Memory,
+    checked: u64,
+    wrong: u64,
+    unknown_walks: u64,
+    /// The figure that is open, and the counts when it began.
+    open: Option<(u64, BTreeMap<Owner, Counts>)>,
+    figures: BTreeMap<u64, BTreeMap<Owner, Counts>>,
+}
+
+/// Who makes an access where.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'a> {
+    /// Number of the CPU.
+    pub cpu: usize,
+    /// How it translates.
+    pub regime: &'a Regime,
+}
+
+impl Who<'_> {
+    fn owner(&self) -> Owner {
+        if self.regime.is_el2 {
+            EL2
+        } else {
+            self.regime.tag().vmid
+        }
+    }
+}
+
+impl Model {
+    /// One without a CPU.
+    pub fn new(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            caches: Caches::new(geometry),
+            tlbs: Vec::new(),
+            memory: Memory::default(),
+            checked: 0,
+            wrong: 0,
+            unknown_walks: 0,
+            open: None,
+            figures: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a CPU; returns its number.
+    pub fn add_cpu(&mut self) -> usize {
+        self.caches.add_cpu();
+        self.tlbs.push(Tlb::new(&self.geometry));
+        self.tlbs.len() - 1
+    }
+
+    /// A block of so many instructions is executed, which begins there.
+    pub fn block(&mut self, who: &Who<'_>, address: u64, instructions: u64) {
+        self.caches.counts(who.owner()).instructions += instructions;
+        if let Some(physical) = self.translate(who, address, None) {
+            let size = instructions * 4;
+            self.caches
+                .access(who.cpu, who.owner(), Access::Fetch, physical, size);
+        }
+    }
+
+    /// Data is loaded or stored, where QEMU says.
+    pub fn data(
+        &mut self,
+        who: &Who<'_>,
+        address: u64,
+        physical: u64,
+        size: u64,
+        stored: Option<&[u8]>,
+    ) {
+        self.translate(who, address, Some(physical));
+        let access = if stored.is_some() {
+            Access::Store
+        } else {
+            Access::Load
+        };
+        self.caches
+            .access(who.cpu, who.owner(), access, physical, size);
+        if let Some(bytes) = stored {
+            self.memory.write(physical, bytes);
+        }
+    }
+
+    /// An instruction of maintenance, with what is in its register.
+    pub fn maintain(&mut self, who: &Who<'_>, op: Op, register: u64) {
+        let physical = if op.is_by_address() {
+            match self.translate(who, register, None) {
+                Some(physical) => physical / LINE * LINE,
+                None => return,
+            }
+        } else {
+            0
+        };
+        // The page is in bits [43:0].
+        let page = || ((register << 20).cast_signed() >> 8).cast_unsigned();
+        let what = match op {
+            Op::Zero => {
+                self.caches
+                    .access(who.cpu, who.owner(), Access::Zero, physical, LINE);
+                return self.memory.zero(physical, LINE);
+            }
+            Op::Clean => return self.caches.clean(physical, false),
+            Op::CleanInvalidate => return self.caches.clean(physical, true),
+            Op::DropCode => return self.caches.drop_code(Some(physical)),
+            Op::DropAllCode => return self.caches.drop_code(None),
+            Op::DropPage => Drop::Page(vm(who.regime), page()),
+            Op::DropEl2Page => Drop::Page(EL2, page()),
+            Op::DropVm => Drop::Vm(vm(who.regime)),
+            Op::DropEl2 => Drop::Vm(EL2),
+            Op::DropVms => Drop::All,
+        };
+        // Those of the CPU alone, too: a few entries more are dropped elsewhere than have to be.
+        for tlb in &mut self.tlbs {
+            tlb.drop(what);
+        }
+    }
+
+    /// Translates an address, with the walk that it takes. `right`: the physical address that QEMU has.
+    fn translate(&mut self, who: &Who<'_>, address: u64, right: Option<u64>) -> Option<u64> {
+        let owner = who.owner();
+        let Ok(found) = self.tlbs[who.cpu].translate(who.regime, address, &self.memory) else {
+            self.unknown_walks += 1;
+            return right;
+        };
+        if found.walked {
+            self.caches.counts(owner).tlb_misses += 1;
+            for place in found.read {
+                self.caches.access(who.cpu, owner, Access::Walk, place, 8);
+            }
+        }
+        if let Some(right) = right {
+            self.checked += 1;
+            self.wrong += u64::from(right != found.physical);
+        }
+        Some(right.unwrap_or(found.physical))
+    }
+
+    /// A guest begins or ends a figure.
+    pub fn mark(&mut self, figure: u64, begins: bool) {
+        let now: BTreeMap<_, _> = self.caches.all().collect();
+        if begins {
+            self.open = Some((figure, now));
+        } else if let Some((open, before)) = self.open.take_if(|(open, _)| *open == figure) {
+            let figure = self.figures.entry(open).or_default();
+            for (owner, counts) in now {
+                let before = before.get(&owner).copied().unwrap_or_default();
+                figure.entry(owner).or_default().add(counts.since(before));
+            }
+        }
+    }
+
+    /// The result.
+    pub fn counted(&self) -> Counted {
+        Counted {
+            geometry: self.geometry,
+            all: self.caches.all().collect(),
+            figures: self.figures.clone(),
+            cpus: self.tlbs.len(),
+            checked: self.checked,
+            wrong: self.wrong,
+            unknown_walks: self.unknown_walks,
+        }
+    }
+}
+
+/// The VM that VTTBR_EL2 names, at EL2, too.
+const fn vm(regime: &Regime) -> u16 {
+    (regime.vttbr >> 48) as u16
+}

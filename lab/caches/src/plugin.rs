@@ -1,0 +1,243 @@
+//! The plugin itself: what QEMU calls, and what of it goes to the model.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_uint, c_void};
+use std::sync::Mutex;
+
+use bulkhead_plugin::api::{self, Block, Register};
+use bulkhead_plugin::{Loaded, Plugin, lock};
+
+use crate::decode::{self, Op};
+use crate::model::{Model, Who};
+use crate::walk::Regime;
+use bulkhead_plugin::caches::Config;
+
+/// Registers that are read.
+struct Registers {
+    cpsr: Register,
+    /// SCTLR, TCR and TTBR0 of EL1 and of EL2.
+    sctlr: [Register; 2],
+    tcr: [Register; 2],
+    ttbr0: [Register; 2],
+    ttbr1: Register,
+    hcr: Register,
+    vtcr: Register,
+    vttbr: Register,
+    x: Vec<Register>,
+}
+
+impl Registers {
+    /// How the CPU that runs the callback translates.
+    fn regime(&self) -> Regime {
+        let is_el2 = api::level(self.cpsr) >= api::EL2;
+        let of = |pair: [Register; 2]| api::read(pair[usize::from(is_el2)]);
+        Regime {
+            is_el2,
+            sctlr: of(self.sctlr),
+            tcr: of(self.tcr),
+            ttbr0: of(self.ttbr0),
+            ttbr1: api::read(self.ttbr1),
+            hcr: api::read(self.hcr),
+            vtcr: api::read(self.vtcr),
+            vttbr: api::read(self.vttbr),
+        }
+    }
+}
+
+/// State that changes.
+struct State {
+    model: Model,
+    /// Numbers of the CPUs by TTBR0_EL2: each has a map of its own at EL2, which it keeps while guests run. QEMU's index is not right under
+    /// `-icount` for code that several CPUs share.
+    cpus: HashMap<u64, usize>,
+}
+
+/// Everything that callbacks share.
+struct CachesPlugin {
+    config: Config,
+    state: Mutex<State>,
+    /// Blocks and instructions, so that a second translation takes no memory.
+    blocks: Mutex<HashMap<(u64, u64), &'static Run>>,
+    instructions: Mutex<HashMap<(u64, u32), &'static Instruction>>,
+}
+
+/// A block.
+struct Run {
+    address: u64,
+    instructions: u64,
+}
+
+/// An instruction that is watched.
+struct Instruction {
+    op: Option<(Op, u8)>,
+}
+
+static LOADED: Loaded<CachesPlugin> = Loaded::new();
+
+bulkhead_plugin::plugin!(CachesPlugin);
+
+thread_local! {
+    /// The CPU that runs on this thread, and how it translates.
+    static RUNNING: RefCell<(usize, Regime)> = RefCell::new((0, Regime::default()));
+}
+
+impl Plugin for CachesPlugin {
+    const NAME: &'static str = "bulkhead-caches";
+    type Config = Config;
+    type Registers = Registers;
+
+    fn loaded() -> &'static Loaded<Self> {
+        &LOADED
+    }
+
+    fn new(config: Config) -> Result<Self, String> {
+        let state = State {
+            model: Model::new(config.geometry),
+            cpus: HashMap::new(),
+        };
+        Ok(Self {
+            config,
+            state: Mutex::new(state),
+            blocks: Mutex::default(),
+            instructions: Mutex::default(),
+        })
+    }
+
+    fn registers(find: impl Fn(&str) -> Register) -> Registers {
+        let both = |name: &str| ["EL1", "EL2"].map(|level| find(&format!("{name}_{level}")));
+        Registers {
+            cpsr: find("cpsr"),
+            sctlr: [find("SCTLR"), find("SCTLR_EL2")],
+            tcr: both("TCR"),
+            ttbr0: both("TTBR0"),
+            ttbr1: find("TTBR1_EL1"),
+            hcr: find("HCR_EL2"),
+            vtcr: find("VTCR_EL2"),
+            vttbr: find("VTTBR_EL2"),
+            x: (0..31).map(|number| find(&format!("x{number}"))).collect(),
+        }
+    }
+
+    unsafe fn translated(&self, block: *mut Block) {
+        // SAFETY: the block of this callback.
+        let instructions = unsafe { api::instructions(block) };
+        let Some(&(_, address, _)) = instructions.first() else {
+            return;
+        };
+        let count = instructions.len() as u64;
+        let run = *lock(&self.blocks)
+            .entry((address, count))
+            .or_insert_with(|| {
+                Box::leak(Box::new(Run {
+                    address,
+                    instructions: count,
+                }))
+            });
+        let data = std::ptr::from_ref(run) as usize;
+        // SAFETY: the block of this callback.
+        unsafe { api::call_on_block(block, block_executed, true, data) };
+        for (instruction, address, word) in instructions {
+            if let Some(place) = self
+                .config
+                .marks
+                .and_then(|marks| marks.iter().position(|mark| *mark == address))
+            {
+                // SAFETY: an instruction of the block of this callback.
+                unsafe { api::call_on(instruction, mark_executed, true, place) };
+            }
+            let op = decode::decode(word);
+            if op.is_some() {
+                let known = *lock(&self.instructions)
+                    .entry((address, word))
+                    .or_insert_with(|| Box::leak(Box::new(Instruction { op })));
+                let data = std::ptr::from_ref(known) as usize;
+                // SAFETY: as above.
+                unsafe { api::call_on(instruction, maintenance_executed, true, data) };
+            } else if decode::accesses_memory(word) {
+                // SAFETY: as above.
+                unsafe { api::call_on_memory(instruction, accessed, 0) };
+            }
+        }
+    }
+
+    fn ended(&self) {
+        let output = &self.config.output;
+        let counted = lock(&self.state).model.counted();
+        let written = serde_json::to_vec_pretty(&counted)
+            .map_err(|error| error.to_string())
+            .and_then(|text| std::fs::write(output, text).map_err(|error| error.to_string()));
+        if let Err(error) = written {
+            bulkhead_plugin::refuse::<Self>(&format!("can't write {}: {error}", output.display()));
+        }
+    }
+}
+
+extern "C" fn block_executed(_vcpu: c_uint, data: *mut c_void) {
+    let Some((plugin, registers)) = LOADED.get() else {
+        return;
+    };
+    // SAFETY: `translated` passed a reference to a `Run` that lives as long as the process.
+    let run: &'static Run = unsafe { &*data.cast::<Run>().cast_const() };
+    let regime = registers.regime();
+    let key = api::read(registers.ttbr0[1]);
+    let mut state = lock(&plugin.state);
+    let State { model, cpus } = &mut *state;
+    let cpu = *cpus.entry(key).or_insert_with(|| model.add_cpu());
+    model.block(
+        &Who {
+            cpu,
+            regime: &regime,
+        },
+        run.address,
+        run.instructions,
+    );
+    RUNNING.replace((cpu, regime));
+}
+
+extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
+    let Some((plugin, _)) = LOADED.get() else {
+        return;
+    };
+    // SAFETY: the arguments of this callback.
+    let access = unsafe { api::access(info, address) };
+    let Some(physical) = access.physical.filter(|_| !access.device) else {
+        return;
+    };
+    let stored = access.store.then(|| &access.bytes[..access.size]);
+    RUNNING.with_borrow(|(cpu, regime)| {
+        let who = Who { cpu: *cpu, regime };
+        let size = access.size as u64;
+        let model = &mut lock(&plugin.state).model;
+        model.data(&who, address, physical, size, stored);
+    });
+}
+
+extern "C" fn maintenance_executed(_vcpu: c_uint, data: *mut c_void) {
+    let Some((plugin, registers)) = LOADED.get() else {
+        return;
+    };
+    // SAFETY: `translated` passed a reference to an `Instruction` that lives as long as the process.
+    let instruction: &'static Instruction = unsafe { &*data.cast::<Instruction>().cast_const() };
+    let Some((op, register)) = instruction.op else {
+        return;
+    };
+    let value = registers.x.get(usize::from(register));
+    let value = value.map_or(0, |register| api::read(*register));
+    RUNNING.with_borrow(|(cpu, regime)| {
+        let who = Who { cpu: *cpu, regime };
+        lock(&plugin.state).model.maintain(&who, op, value);
+    });
+}
+
+extern "C" fn mark_executed(_vcpu: c_uint, place: *mut c_void) {
+    let Some((plugin, registers)) = LOADED.get() else {
+        return;
+    };
+    let figure = registers
+        .x
+        .first()
+        .map_or(0, |register| api::read(*register));
+    lock(&plugin.state).model.mark(figure, place as usize == 0);
+}
