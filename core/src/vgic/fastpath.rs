@@ -47,9 +47,12 @@ impl Cpu {
         let usable = host.usable();
         let free = host.empty() & usable;
         let all_free = free == usable;
+        // Words in which an interrupt has more to it than to be an edge.
+        let special =
+            self.ready_words | self.latched.some() | self.by_register.some() | self.asked.some();
         if !busy.is_power_of_two()
             || busy & ALL & !1 == 0
-            || busy & self.ready_words != 0
+            || busy & special != 0
             || !self.waiting.is_empty()
             || !self.spilled.is_empty()
             || shared.bank.latch.load(Acquire) & self.direct() != 0
@@ -82,11 +85,6 @@ impl Cpu {
             || bank.latch.fetch_and(!wanted, SeqCst) & wanted == 0
         {
             return Some(busy);
-        }
-        if (self.latched.some() | self.by_register.some() | self.asked.some()) & busy != 0 {
-            for words in [&mut self.latched, &mut self.by_register, &mut self.asked] {
-                words.remove(word, wanted);
-            }
         }
         // What else it held has ended, where no list register is in use.
         if all_free && holds & !wanted != 0 {
