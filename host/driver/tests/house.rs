@@ -46,6 +46,7 @@ const ROOMS: [&str; 9] = [
     "guests/",
     "lab/pacer/",
     "lab/plugin/",
+    "lab/caches/",
     "lab/profiler/",
     "lab/sanitizer/",
     "channel/linux/src/sys.rs",

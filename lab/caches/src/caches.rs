@@ -21,7 +21,7 @@ pub enum Access {
 
 /// State of a line.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct CacheLine {
     /// Who has brought it here.
     owner: Owner,
     /// Memory has something older.
@@ -34,9 +34,9 @@ struct Line {
 #[derive(Debug)]
 pub struct Caches {
     geometry: Geometry,
-    l1i: Vec<Sets<u64, Line>>,
-    l1d: Vec<Sets<u64, Line>>,
-    l2: Sets<u64, Line>,
+    l1i: Vec<Sets<u64, CacheLine>>,
+    l1d: Vec<Sets<u64, CacheLine>>,
+    l2: Sets<u64, CacheLine>,
     /// By owner.
     counts: Vec<Counts>,
 }
@@ -96,7 +96,7 @@ impl Caches {
         self.counts(owner).code_misses += 1;
         self.share(cpu, line);
         self.read_l2(owner, line);
-        let new = Line {
+        let new = CacheLine {
             owner,
             dirty: false,
             unique: false,
@@ -140,7 +140,7 @@ impl Caches {
         } else {
             self.counts(owner).l2 += 1;
         }
-        let new = Line {
+        let new = CacheLine {
             owner,
             dirty: store,
             unique: !shared,
@@ -170,7 +170,7 @@ impl Caches {
     }
 
     fn fill_l2(&mut self, line: u64, owner: Owner, dirty: bool) {
-        let new = Line {
+        let new = CacheLine {
             owner,
             dirty,
             unique: false,
