@@ -44,7 +44,7 @@ pub fn decode(word: u32) -> Option<(Op, u8)> {
     let field = |at: u32, width: u32| word >> at & ((1 << width) - 1);
     let op = match (field(16, 3), field(12, 4), field(8, 4), field(5, 3)) {
         (3, 7, 4, 1) => Op::Zero,
-        (3, 7, 10 | 11 | 12, 1) => Op::Clean,
+        (3, 7, 10..=12, 1) => Op::Clean,
         (3, 7, 14, 1) | (0, 7, 6, 1) => Op::CleanInvalidate,
         (3, 7, 5, 1) => Op::DropCode,
         (0, 7, 1 | 5, 0) => Op::DropAllCode,
