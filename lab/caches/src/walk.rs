@@ -432,7 +432,10 @@ mod tests {
         put(0x8000_1000, 0x8000_2000 | TABLE);
         put(0x8000_1008, 0x9020_0000 | VALID);
         for page in 0..8 {
-            put(0x8000_2000 + page * 8, 0x9000_0000 + page * 0x2000 | TABLE);
+            put(
+                0x8000_2000 + page * 8,
+                (0x9000_0000 + page * 0x2000) | TABLE,
+            );
         }
         // Stage 1: root at IPA 0x4000_0000, then 0x4000_1000, ...; physical pages are twice as far apart.
         put(0x9000_0000, 0x4000_1000 | TABLE);
