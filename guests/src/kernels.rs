@@ -49,7 +49,8 @@ pub fn stride(kib: usize, writes: bool) -> u64 {
     sum
 }
 
-/// Makes so many points of three coordinates, and sorts them by their distance from the origin, which is the fourth word of each.
+/// Makes so many points of three coordinates, and sorts them by their distance from the origin, which is the fourth word of each. Gives that in their middle, or 0 if they are
+/// not sorted.
 pub fn qsort(points: usize) -> u64 {
     let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
     for point in 0..points {
@@ -69,7 +70,8 @@ pub fn qsort(points: usize) -> u64 {
 /// Sorts points from `first` on, the shorter part by a call, so that calls are no deeper than the logarithm of their number.
 fn sort(mut first: usize, mut points: usize) {
     while points > 1 {
-        let pivot = get(4 * (first + points / 2) + 3);
+        // Never the last point: then both parts have one at least.
+        let pivot = get(4 * (first + (points - 1) / 2) + 3);
         let (mut low, mut high) = (first, first + points - 1);
         loop {
             while get(4 * low + 3) < pivot {

@@ -65,6 +65,8 @@ fn main(board: &'static Board) {
     println!("interference: result={last:#x}");
     let strides = board.argument("stride").is_some() && board.argument("writes").is_some();
     check::holds("alike", strides || all_alike, format_args!("{last:#x}"));
+    let sorts = board.argument("qsort").is_some();
+    check::holds("sorted", !sorts || last != 0, "its points are not");
     check::done();
 }
 
