@@ -6,7 +6,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::{Board, check, gic, guest, kernels, marks, println, timer};
+use bulkhead_guests::{Board, check, gic, guest, kernels, marks, println, sysreg, timer};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 guest!(main = main, irq = on_irq);
@@ -41,6 +41,7 @@ fn main(board: &'static Board) {
         gic::init();
         gic::enable(timer::INTID);
         timer::arm(timer::now() + timer::ticks(us));
+        sysreg::irq_on();
     }
     if let Some(ms) = board.argument("ms") {
         let end = timer::now() + timer::ticks(ms * 1000);

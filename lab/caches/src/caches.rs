@@ -177,7 +177,7 @@ impl Caches {
         };
         if let Some((_, gone)) = self.l2.fill(line, line, new) {
             let counts = self.counts(gone.owner);
-            counts.thrown_out += u64::from(gone.owner != owner);
+            counts.evicted += u64::from(gone.owner != owner);
             counts.written_back += u64::from(gone.dirty);
         }
     }
@@ -238,7 +238,7 @@ impl Caches {
     }
 
     /// `IC IVAU`, or `IC IALLU` and the like without an address: code leaves all L1s.
-    pub fn drop_code(&mut self, physical: Option<u64>) {
+    pub fn invalidate_code(&mut self, physical: Option<u64>) {
         for l1 in &mut self.l1i {
             match physical {
                 Some(physical) => {
@@ -320,7 +320,7 @@ mod tests {
             for n in 0..1024 {
                 pass(&mut caches, 1, 2, page(n, 1), 4096);
             }
-            assert_eq!(caches.counts(1).thrown_out, 0);
+            assert_eq!(caches.counts(1).evicted, 0);
             let again: u64 = (0..128)
                 .map(|n| pass(&mut caches, 0, 1, page(n, 0), 4096).1)
                 .sum();
@@ -329,7 +329,7 @@ mod tests {
             for n in 0..1024 {
                 pass(&mut caches, 1, 2, (1 << 30) + n * 4096, 4096);
             }
-            assert!(caches.counts(1).thrown_out > 1000);
+            assert!(caches.counts(1).evicted > 1000);
         }
     }
 
@@ -369,7 +369,7 @@ mod tests {
         caches.access(0, 1, Access::Store, 0x1000, 8);
         pass(&mut caches, 0, 2, 1 << 30, 2048 * KIB);
         assert_eq!(caches.counts(1).written_back, 3);
-        assert_eq!(caches.counts(1).thrown_out, 1);
+        assert_eq!(caches.counts(1).evicted, 1);
     }
 
     #[test]
@@ -391,9 +391,9 @@ mod tests {
         }
         let counts = *caches.counts(1);
         assert_eq!((counts.code_misses, counts.l2_misses), (2, 1));
-        caches.drop_code(Some(0x1004));
+        caches.invalidate_code(Some(0x1004));
         caches.access(0, 1, Access::Fetch, 0x1000, 4);
-        caches.drop_code(None);
+        caches.invalidate_code(None);
         caches.access(0, 1, Access::Fetch, 0x1000, 4);
         let counts = *caches.counts(1);
         assert_eq!((counts.code_misses, counts.l2_misses), (4, 1));

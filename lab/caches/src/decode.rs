@@ -10,19 +10,19 @@ pub enum Op {
     /// `DC CIVAC`, `IVAC`
     CleanInvalidate,
     /// `IC IVAU`
-    DropCode,
+    InvalidateCode,
     /// `IC IALLU`, `IALLUIS`
-    DropAllCode,
+    InvalidateAllCode,
     /// `TLBI` of an address at stage 1 of EL1, of the VM that runs.
-    DropPage,
+    InvalidatePage,
     /// The same of EL2.
-    DropEl2Page,
+    InvalidateEl2Page,
     /// `TLBI` of all of the VM that runs, of an ASID, or of stage 2.
-    DropVm,
+    InvalidateVm,
     /// All of EL2.
-    DropEl2,
+    InvalidateEl2,
     /// All of all VMs.
-    DropVms,
+    InvalidateVms,
 }
 
 impl Op {
@@ -30,7 +30,7 @@ impl Op {
     pub const fn is_by_address(self) -> bool {
         matches!(
             self,
-            Self::Zero | Self::Clean | Self::CleanInvalidate | Self::DropCode
+            Self::Zero | Self::Clean | Self::CleanInvalidate | Self::InvalidateCode
         )
     }
 }
@@ -46,21 +46,16 @@ pub fn decode(word: u32) -> Option<(Op, u8)> {
         (3, 7, 4, 1) => Op::Zero,
         (3, 7, 10..=12, 1) => Op::Clean,
         (3, 7, 14, 1) | (0, 7, 6, 1) => Op::CleanInvalidate,
-        (3, 7, 5, 1) => Op::DropCode,
-        (0, 7, 1 | 5, 0) => Op::DropAllCode,
-        (0, 8, _, 1 | 3 | 5 | 7) => Op::DropPage,
-        (4, 8, 3 | 7, 1 | 5) => Op::DropEl2Page,
-        (4, 8, 3 | 7, 0) => Op::DropEl2,
-        (4, 8, 3 | 7, 4) => Op::DropVms,
-        (0 | 4, 8, _, _) => Op::DropVm,
+        (3, 7, 5, 1) => Op::InvalidateCode,
+        (0, 7, 1 | 5, 0) => Op::InvalidateAllCode,
+        (0, 8, _, 1 | 3 | 5 | 7) => Op::InvalidatePage,
+        (4, 8, 3 | 7, 1 | 5) => Op::InvalidateEl2Page,
+        (4, 8, 3 | 7, 0) => Op::InvalidateEl2,
+        (4, 8, 3 | 7, 4) => Op::InvalidateVms,
+        (0 | 4, 8, _, _) => Op::InvalidateVm,
         _ => return None,
     };
     Some((op, (word & 31) as u8))
-}
-
-/// Whether an instruction may access memory: the group of loads and stores (C4.1).
-pub const fn accesses_memory(word: u32) -> bool {
-    word & 0x0a00_0000 == 0x0800_0000
 }
 
 #[cfg(test)]
@@ -70,27 +65,27 @@ mod tests {
     #[test]
     fn encodings_are_those_of_the_assembler() {
         for (word, op) in [
-            (0xd50b_7423, Op::Zero),            // dc zva, x3
-            (0xd50b_7a23, Op::Clean),           // dc cvac, x3
-            (0xd50b_7b23, Op::Clean),           // dc cvau, x3
-            (0xd50b_7e23, Op::CleanInvalidate), // dc civac, x3
-            (0xd508_7623, Op::CleanInvalidate), // dc ivac, x3
-            (0xd50b_7523, Op::DropCode),        // ic ivau, x3
-            (0xd508_8323, Op::DropPage),        // tlbi vae1is, x3
-            (0xd508_87a3, Op::DropPage),        // tlbi vale1, x3
-            (0xd50c_8323, Op::DropEl2Page),     // tlbi vae2is, x3
+            (0xd50b_7423, Op::Zero),              // dc zva, x3
+            (0xd50b_7a23, Op::Clean),             // dc cvac, x3
+            (0xd50b_7b23, Op::Clean),             // dc cvau, x3
+            (0xd50b_7e23, Op::CleanInvalidate),   // dc civac, x3
+            (0xd508_7623, Op::CleanInvalidate),   // dc ivac, x3
+            (0xd50b_7523, Op::InvalidateCode),    // ic ivau, x3
+            (0xd508_8323, Op::InvalidatePage),    // tlbi vae1is, x3
+            (0xd508_87a3, Op::InvalidatePage),    // tlbi vale1, x3
+            (0xd50c_8323, Op::InvalidateEl2Page), // tlbi vae2is, x3
         ] {
             assert_eq!(decode(word), Some((op, 3)), "{word:#x}");
         }
         for (word, op) in [
-            (0xd508_751f, Op::DropAllCode), // ic iallu
-            (0xd508_711f, Op::DropAllCode), // ic ialluis
-            (0xd508_871f, Op::DropVm),      // tlbi vmalle1
-            (0xd508_835f, Op::DropVm),      // tlbi aside1is, xzr
-            (0xd50c_83df, Op::DropVm),      // tlbi vmalls12e1is
-            (0xd50c_803f, Op::DropVm),      // tlbi ipas2e1is, xzr
-            (0xd50c_871f, Op::DropEl2),     // tlbi alle2
-            (0xd50c_839f, Op::DropVms),     // tlbi alle1is
+            (0xd508_751f, Op::InvalidateAllCode), // ic iallu
+            (0xd508_711f, Op::InvalidateAllCode), // ic ialluis
+            (0xd508_871f, Op::InvalidateVm),      // tlbi vmalle1
+            (0xd508_835f, Op::InvalidateVm),      // tlbi aside1is, xzr
+            (0xd50c_83df, Op::InvalidateVm),      // tlbi vmalls12e1is
+            (0xd50c_803f, Op::InvalidateVm),      // tlbi ipas2e1is, xzr
+            (0xd50c_871f, Op::InvalidateEl2),     // tlbi alle2
+            (0xd50c_839f, Op::InvalidateVms),     // tlbi alle1is
         ] {
             assert_eq!(decode(word), Some((op, 31)), "{word:#x}");
         }

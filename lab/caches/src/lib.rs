@@ -1,5 +1,5 @@
 //! QEMU plugin that models caches and TLBs: private L1s, a shared L2 by physical address, and the walks that QEMU's callbacks do not show. It tells who
-//! misses, and whose lines are thrown out by others.
+//! misses, and whose lines are evicted by others.
 //!
 //! It is loaded by `qemu-system-aarch64 -plugin FILE,config=CONFIG.json`; [`bulkhead_plugin::caches`] has the configuration and the result.
 //!

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use crate::caches::{Access, Caches};
 use crate::decode::Op;
 use crate::memory::Memory;
-use crate::walk::{Drop, Regime, Tlb};
-use bulkhead_plugin::caches::{Counted, Counts, EL2, Owner};
-use bulkhead_plugin::caches::{Geometry, LINE};
+use crate::walk::{Entries, Regime, Tlb};
+use bulkhead_plugin::caches::{Counted, Counts, EL2, Geometry, LINE, Owner};
 
 /// Everything.
 #[derive(Debug)]
@@ -22,6 +21,9 @@ pub struct Model {
     /// The figure that is open, and the counts when it began.
     open: Option<(u64, BTreeMap<Owner, Counts>)>,
     figures: BTreeMap<u64, BTreeMap<Owner, Counts>>,
+    /// The CPU that has executed a block last.
+    last_cpu: Option<usize>,
+    turns: BTreeMap<u64, u64>,
 }
 
 /// Who makes an access where.
@@ -56,6 +58,8 @@ impl Model {
             unknown_walks: 0,
             open: None,
             figures: BTreeMap::new(),
+            last_cpu: None,
+            turns: BTreeMap::new(),
         }
     }
 
@@ -68,6 +72,10 @@ impl Model {
 
     /// A block of so many instructions is executed, which begins there.
     pub fn block(&mut self, who: &Who<'_>, address: u64, instructions: u64) {
+        let goes_on = self.last_cpu.replace(who.cpu) == Some(who.cpu);
+        if let (Some((figure, _)), false) = (&self.open, goes_on) {
+            *self.turns.entry(*figure).or_default() += 1;
+        }
         self.caches.counts(who.owner()).instructions += instructions;
         if let Some(physical) = self.translate(who, address, None) {
             let size = instructions * 4;
@@ -118,17 +126,17 @@ impl Model {
             }
             Op::Clean => return self.caches.clean(physical, false),
             Op::CleanInvalidate => return self.caches.clean(physical, true),
-            Op::DropCode => return self.caches.drop_code(Some(physical)),
-            Op::DropAllCode => return self.caches.drop_code(None),
-            Op::DropPage => Drop::Page(vm(who.regime), page()),
-            Op::DropEl2Page => Drop::Page(EL2, page()),
-            Op::DropVm => Drop::Vm(vm(who.regime)),
-            Op::DropEl2 => Drop::Vm(EL2),
-            Op::DropVms => Drop::All,
+            Op::InvalidateCode => return self.caches.invalidate_code(Some(physical)),
+            Op::InvalidateAllCode => return self.caches.invalidate_code(None),
+            Op::InvalidatePage => Entries::Page(vm(who.regime), page()),
+            Op::InvalidateEl2Page => Entries::Page(EL2, page()),
+            Op::InvalidateVm => Entries::Vm(vm(who.regime)),
+            Op::InvalidateEl2 => Entries::Vm(EL2),
+            Op::InvalidateVms => Entries::All,
         };
         // Those of the CPU alone, too: a few entries more are dropped elsewhere than have to be.
         for tlb in &mut self.tlbs {
-            tlb.drop(what);
+            tlb.invalidate(what);
         }
     }
 
@@ -172,6 +180,7 @@ impl Model {
             geometry: self.geometry,
             all: self.caches.all().collect(),
             figures: self.figures.clone(),
+            turns: self.turns.clone(),
             cpus: self.tlbs.len(),
             checked: self.checked,
             wrong: self.wrong,

@@ -7,7 +7,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 
 use bulkhead_plugin::api::{self, Block, Register};
-use bulkhead_plugin::{Loaded, Plugin, lock};
+use bulkhead_plugin::{Loaded, Plugin, accesses_memory, lock, write_result};
 
 use crate::decode::{self, Op};
 use crate::model::{Model, Who};
@@ -58,9 +58,9 @@ struct State {
 struct CachesPlugin {
     config: Config,
     state: Mutex<State>,
-    /// Blocks and instructions, so that a second translation takes no memory.
+    /// Blocks and instructions of maintenance, so that a second translation takes no memory.
     blocks: Mutex<HashMap<(u64, u64), &'static Run>>,
-    instructions: Mutex<HashMap<(u64, u32), &'static Instruction>>,
+    maintenance: Mutex<HashMap<u32, &'static Maintenance>>,
 }
 
 /// A block.
@@ -69,9 +69,11 @@ struct Run {
     instructions: u64,
 }
 
-/// An instruction that is watched.
-struct Instruction {
-    op: Option<(Op, u8)>,
+/// An instruction of maintenance.
+struct Maintenance {
+    op: Op,
+    /// Number of its register.
+    register: u8,
 }
 
 static LOADED: Loaded<CachesPlugin> = Loaded::new();
@@ -101,7 +103,7 @@ impl Plugin for CachesPlugin {
             config,
             state: Mutex::new(state),
             blocks: Mutex::default(),
-            instructions: Mutex::default(),
+            maintenance: Mutex::default(),
         })
     }
 
@@ -147,15 +149,14 @@ impl Plugin for CachesPlugin {
                 // SAFETY: an instruction of the block of this callback.
                 unsafe { api::call_on(instruction, mark_executed, true, place) };
             }
-            let op = decode::decode(word);
-            if op.is_some() {
-                let known = *lock(&self.instructions)
-                    .entry((address, word))
-                    .or_insert_with(|| Box::leak(Box::new(Instruction { op })));
+            if let Some((op, register)) = decode::decode(word) {
+                let known = *lock(&self.maintenance)
+                    .entry(word)
+                    .or_insert_with(|| Box::leak(Box::new(Maintenance { op, register })));
                 let data = std::ptr::from_ref(known) as usize;
                 // SAFETY: as above.
                 unsafe { api::call_on(instruction, maintenance_executed, true, data) };
-            } else if decode::accesses_memory(word) {
+            } else if accesses_memory(word) {
                 // SAFETY: as above.
                 unsafe { api::call_on_memory(instruction, accessed, 0) };
             }
@@ -163,14 +164,7 @@ impl Plugin for CachesPlugin {
     }
 
     fn ended(&self) {
-        let output = &self.config.output;
-        let counted = lock(&self.state).model.counted();
-        let written = serde_json::to_vec_pretty(&counted)
-            .map_err(|error| error.to_string())
-            .and_then(|text| std::fs::write(output, text).map_err(|error| error.to_string()));
-        if let Err(error) = written {
-            bulkhead_plugin::refuse::<Self>(&format!("can't write {}: {error}", output.display()));
-        }
+        write_result::<Self>(&self.config.output, &lock(&self.state).model.counted());
     }
 }
 
@@ -218,16 +212,13 @@ extern "C" fn maintenance_executed(_vcpu: c_uint, data: *mut c_void) {
     let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
-    // SAFETY: `translated` passed a reference to an `Instruction` that lives as long as the process.
-    let instruction: &'static Instruction = unsafe { &*data.cast::<Instruction>().cast_const() };
-    let Some((op, register)) = instruction.op else {
-        return;
-    };
-    let value = registers.x.get(usize::from(register));
+    // SAFETY: `translated` passed a reference to a `Maintenance` that lives as long as the process.
+    let Maintenance { op, register } = unsafe { &*data.cast::<Maintenance>().cast_const() };
+    let value = registers.x.get(usize::from(*register));
     let value = value.map_or(0, |register| api::read(*register));
     RUNNING.with_borrow(|(cpu, regime)| {
         let who = Who { cpu: *cpu, regime };
-        lock(&plugin.state).model.maintain(&who, op, value);
+        lock(&plugin.state).model.maintain(&who, *op, value);
     });
 }
 

@@ -143,9 +143,9 @@ struct Key {
 /// Widths that a page or block may have: 4 KiB, 2 MiB, 1 GiB. Contiguous hints are not used.
 const SHIFTS: [u32; 3] = [12, 21, 30];
 
-/// What a TLBI drops.
+/// Entries that a TLBI invalidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drop {
+pub enum Entries {
     /// Everything.
     All,
     /// Everything of a VM; of EL2 with VMID 0.
@@ -344,17 +344,17 @@ impl Tlb {
     }
 
     /// A TLBI.
-    pub fn drop(&mut self, what: Drop) {
+    pub fn invalidate(&mut self, what: Entries) {
         let goes = |key: &Key| match what {
-            Drop::All => true,
-            Drop::Vm(vmid) => key.tag.vmid == vmid,
-            Drop::Page(vmid, address) => {
+            Entries::All => true,
+            Entries::Vm(vmid) => key.tag.vmid == vmid,
+            Entries::Page(vmid, address) => {
                 key.tag.vmid == vmid && key.number == untagged(address) >> key.shift
             }
         };
         self.main.remove_where(goes);
         self.tables.remove_where(goes);
-        if !matches!(what, Drop::Page(..)) {
+        if !matches!(what, Entries::Page(..)) {
             self.ipa.remove_where(goes);
         }
     }
@@ -468,7 +468,7 @@ mod tests {
     fn caches_of_walks_spare_what_is_known() {
         let (mut tlb, memory) = (tlb(), memory());
         tlb.translate(&regime(), 0x5678, &memory).unwrap();
-        tlb.drop(Drop::Page(3, 0x5000));
+        tlb.invalidate(Entries::Page(3, 0x5000));
         // The walk cache names the last table no more, because it was of that page; the IPA cache knows all pages.
         let found = tlb.translate(&regime(), 0x5678, &memory).unwrap();
         assert_eq!(
@@ -501,10 +501,10 @@ mod tests {
             ..regime()
         };
         assert!(tlb.translate(&other, 0x20_0000, &memory).unwrap().walked);
-        tlb.drop(Drop::Vm(4));
+        tlb.invalidate(Entries::Vm(4));
         assert!(!tlb.translate(&regime(), 0x20_0000, &memory).unwrap().walked);
         assert!(tlb.translate(&other, 0x20_0000, &memory).unwrap().walked);
-        tlb.drop(Drop::All);
+        tlb.invalidate(Entries::All);
         assert_eq!(
             tlb.translate(&regime(), 0x5000, &memory)
                 .unwrap()

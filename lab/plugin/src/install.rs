@@ -3,8 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::{self, Block, Register};
@@ -85,6 +87,16 @@ pub fn install<P: Plugin>(id: u64, arguments: &[String]) -> c_int {
     }
     api::register(id, started::<P>, translated::<P>, ended::<P>);
     0
+}
+
+/// Writes what a plugin has counted as JSON to a file, when QEMU ends; tells the user if it can't.
+pub fn write_result<P: Plugin>(output: &Path, result: &impl Serialize) {
+    let written = serde_json::to_vec_pretty(result)
+        .map_err(|error| error.to_string())
+        .and_then(|text| std::fs::write(output, text).map_err(|error| error.to_string()));
+    if let Err(error) = written {
+        refuse::<P>(&format!("can't write {}: {error}", output.display()));
+    }
 }
 
 /// Tells the user why the plugin does not do its work; returns the result of [`install`] then.

@@ -7,11 +7,13 @@
 pub mod api;
 pub mod caches;
 mod configuration;
+mod decode;
 mod install;
 pub mod pacer;
 pub mod sanitizer;
 mod symbol;
 
 pub use configuration::configuration;
-pub use install::{Loaded, Plugin, install, lock, refuse};
+pub use decode::accesses_memory;
+pub use install::{Loaded, Plugin, install, lock, refuse, write_result};
 pub use symbol::{Symbol, find, sorted};

@@ -1,5 +1,7 @@
 //! Classes of A64 instructions that are counted apart (Arm DDI 0487, C4.1).
 
+use bulkhead_plugin::accesses_memory;
+
 use crate::profile::Cost;
 
 /// `MRS Xt, ICC_IAR1_EL1` without its register field: it acknowledges an interrupt.
@@ -12,12 +14,11 @@ pub fn cost(word: u32) -> Cost {
     let immediate = word & 0xfff8_f01f == 0xd500_401f;
     // Barriers: op2 4 to 7 are DSB, DMB, ISB and SB.
     let barrier = word & 0xffff_f01f == 0xd503_301f && (word >> 7) & 1 == 1;
-    let memory = word & 0x0a00_0000 == 0x0800_0000;
     Cost {
         instructions: 1,
         sysregs: u64::from(register || immediate),
         barriers: u64::from(barrier),
-        memory: u64::from(memory),
+        memory: u64::from(accesses_memory(word)),
     }
 }
 

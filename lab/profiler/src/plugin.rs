@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bulkhead_plugin::api::{self, Block, EL2, Register};
-use bulkhead_plugin::{Loaded, Plugin, lock};
+use bulkhead_plugin::{Loaded, Plugin, lock, write_result};
 
 use crate::config::{Config, CpuKey};
 use crate::cpu::{Cpu, Exit, Insn, Kind, NO_SYMBOL, Role, Tally};
@@ -165,13 +165,7 @@ impl Plugin for Profiler {
     }
 
     fn ended(&self) {
-        let output = &self.config.output;
-        let written = serde_json::to_vec_pretty(&self.profile())
-            .map_err(|error| error.to_string())
-            .and_then(|text| std::fs::write(output, text).map_err(|error| error.to_string()));
-        if let Err(error) = written {
-            bulkhead_plugin::refuse::<Self>(&format!("can't write {}: {error}", output.display()));
-        }
+        write_result::<Self>(&self.config.output, &self.profile());
     }
 }
 

@@ -1,5 +1,7 @@
 //! The A64 instructions that the rules are about (DDI 0487, C4.1 and C5).
 
+use bulkhead_plugin::accesses_memory;
+
 /// A system register whose writes take effect at a context synchronization event only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Register {
@@ -173,11 +175,6 @@ pub fn decode(word: u32) -> Option<(Op, u8)> {
 pub fn acknowledges(word: u32) -> Option<u8> {
     let iar = [0xd538_c800, 0xd538_cc00].contains(&(word & !31));
     iar.then_some((word & 31) as u8)
-}
-
-/// Whether `word` is a load or store of the classes that have callbacks for their accesses.
-pub fn accesses_memory(word: u32) -> bool {
-    word & 0x0a00_0000 == 0x0800_0000
 }
 
 /// Data processing with FP and SIMD registers, or a load or store of one.

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use bulkhead_plugin::api::{self, Block, EL2, Register};
 use bulkhead_plugin::sanitizer::{Config, Finding, Record};
-use bulkhead_plugin::{Loaded, Plugin, lock};
+use bulkhead_plugin::{Loaded, Plugin, accesses_memory, lock};
 
 use crate::cpu::Start;
 use crate::decode::{self, Op};
@@ -141,7 +141,7 @@ impl Plugin for Sanitizer {
                 watched = true;
             }
             let op = decode::decode(word);
-            let memory = decode::accesses_memory(word);
+            let memory = accesses_memory(word);
             if op.is_none() && !memory {
                 continue;
             }

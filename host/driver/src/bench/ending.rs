@@ -56,11 +56,10 @@ pub(crate) fn run_to_end(qemu: &Qemu, last: &str) -> Result<String, Failure> {
     if said.contains(last) && status.is_some_and(|status| status.success()) {
         return Ok(said);
     }
-    let why = if status.is_none() {
-        "it hung; its last words:\n"
-    } else {
-        "its last words:\n"
-    };
+    let how = status.map_or("it hung".to_owned(), |status| {
+        format!("the emulator ended with {status}")
+    });
+    let why = format!("{how}; its last words:\n");
     let lines: Vec<&str> = said.lines().collect();
     let words = lines[lines.len().saturating_sub(20)..].join("\n");
     let what = "the system that is measured did not get to its end";

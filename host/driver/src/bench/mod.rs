@@ -16,6 +16,7 @@ mod realtime;
 mod realtime_io;
 mod subject;
 mod table;
+mod variant;
 
 pub use budgets::{Budgets, Gic};
 pub use devices::{Counts, DeviceRuns};
@@ -31,6 +32,7 @@ pub use realtime::Realtime;
 pub use realtime_io::RealtimeIo;
 pub use subject::{Subject, demo_plan};
 pub use table::table;
+pub(crate) use variant::variant;
 
 use std::thread;
 

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
-use bulkhead_runner::build::build;
 use bulkhead_runner::profile::{Instrument, Program, period_of};
 use bulkhead_runner::progress::Step;
 
@@ -12,6 +10,7 @@ use super::budgets::Budget;
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
 use super::native::board;
+use super::variant::variant;
 
 /// The system, and what of it differs by the mode in which the loop takes its interrupts. With a GICv2 the profiler does not see the periods of
 /// a VM that acknowledges its interrupts itself: there tests count all exits of the loop.
@@ -64,15 +63,7 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
 }
 
 fn run(name: &'static str, (gic, mode): (&str, &str), folder: &Path) -> Result<PolledRun, Failure> {
-    let text = checkout::root().join(SYSTEM);
-    let text = std::fs::read_to_string(text).map_err(|error| cannot(&error))?;
-    if !text.contains(GIC) || !text.contains(MODE) {
-        return Err(Failure::input(format!("{SYSTEM} has other words"), "", ""));
-    }
-    let path = folder.join(format!("bench-polled-{name}.toml"));
-    let text = text.replace(GIC, gic).replace(MODE, mode);
-    std::fs::write(&path, text).map_err(|error| cannot(&error))?;
-    let built = build(&path).map_err(Failure::from)?;
+    let built = variant(SYSTEM, &[(GIC, gic), (MODE, mode)], folder)?;
     let el2 = Program::read(&built.el2)?;
     let instrument = Instrument {
         period: period_of(&built.planned.bytes, VM),

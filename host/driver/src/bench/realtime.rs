@@ -6,9 +6,7 @@ use std::path::Path;
 
 use bulkhead_profiler::{Exits, Profile};
 
-use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
-use bulkhead_runner::build::{Built, build};
 use bulkhead_runner::profile::Instrument;
 use bulkhead_runner::profile::Program;
 use bulkhead_runner::progress::Step;
@@ -17,6 +15,7 @@ use super::budgets::Budget;
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
 use super::native::{board, native};
+use super::variant::variant;
 
 const ALONE: &str = "lab/systems/bench-rt.toml";
 const SHARED: &str = "lab/systems/bench-rt-share.toml";
@@ -122,23 +121,11 @@ pub(super) fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
-/// Builds the system `name` with `old` in its description replaced.
-pub(super) fn variant(name: &str, old: &str, new: &str, folder: &Path) -> Result<Built, Failure> {
-    let text = std::fs::read_to_string(checkout::root().join(name)).map_err(|e| cannot(&e))?;
-    if !text.contains(old) {
-        return Err(Failure::input(format!("{name} has no `{old}`"), "", ""));
-    }
-    let stem = name.trim_start_matches("lab/systems/");
-    let path = folder.join(stem);
-    std::fs::write(&path, text.replace(old, new)).map_err(|error| cannot(&error))?;
-    build(&path).map_err(Failure::from)
-}
-
 /// Runs cyclictest alone; returns what EL2 did from its entry to the end.
 fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
     let [short, _] = LOOPS;
     let new = format!("-l {loops:04}");
-    let built = variant(ALONE, &format!("-l {short:04}"), &new, folder)?;
+    let built = variant(ALONE, &[(&format!("-l {short:04}"), &new)], folder)?;
     let el2 = Program::read(&built.el2)?;
     let instrument = Instrument::new(&el2);
     let attached = instrument.attach(folder)?;
@@ -159,7 +146,11 @@ fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
 
 /// Returns the largest lateness natively and beside the load.
 fn beside(seed: u32, folder: &Path) -> Result<[u64; 2], Failure> {
-    let built = variant(SHARED, "sleep 18.1003", &format!("sleep 18.{seed}"), folder)?;
+    let built = variant(
+        SHARED,
+        &[("sleep 18.1003", &format!("sleep 18.{seed}"))],
+        folder,
+    )?;
     let native = run_to_end(&native(&built, SHIFT, folder)?, LAST)?;
     let shared = run_to_end(&board(&built, SHIFT)?, LAST)?;
     if !in_order(&shared, &ORDER) {

@@ -11,7 +11,8 @@ use bulkhead_runner::progress::Step;
 
 use super::ending::run_to_end;
 use super::native::board;
-use super::realtime::{Lengths, after, cannot, more, variant};
+use super::realtime::{Lengths, after, cannot, more};
+use super::variant::variant;
 
 const SYSTEM: &str = "lab/systems/bench-rt-io.toml";
 const VM: &str = "rt";
@@ -75,8 +76,7 @@ fn run(ms: u32, folder: &Path) -> Result<Run, Failure> {
     let [short, _] = WORK;
     let built = variant(
         SYSTEM,
-        &format!(" {short:04}'"),
-        &format!(" {ms:04}'"),
+        &[(&format!(" {short:04}'"), &format!(" {ms:04}'"))],
         folder,
     )?;
     let el2 = Program::read(&built.el2)?;

@@ -1,18 +1,16 @@
 //! The runs: which work, in which setting, and what was counted.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
 use bulkhead_plugin::caches::{Config, Counted, Counts, EL2, Geometry};
-use bulkhead_runner::build::{Built, build};
 use bulkhead_runner::cross_build;
 use bulkhead_runner::profile::{Program, build_plugin, configure};
 use bulkhead_runner::progress::Step;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use crate::bench::{board, run_to_end};
+use crate::bench::{board, run_to_end, variant};
 
 const SYSTEM: &str = "lab/systems/interference.toml";
 const GUEST: &str = "interference";
@@ -67,11 +65,11 @@ pub const WORKS: [Work; 10] = [
 pub enum Setting {
     /// Nothing.
     Solo,
-    /// Three VMs that write a word in each line of 512 KiB, again and again. An emulator's CPUs take turns of so many microseconds at most: what is thrown out in a turn
-    /// comes back in the next one, so that two lengths show how much is due to that.
+    /// Three VMs that write a word in each line of 512 KiB, again and again. An emulator's CPUs take turns, which the ticks of these VMs end: what is evicted in a turn comes
+    /// back in the next one, so that two lengths show how much is due to that.
     Beside {
-        /// Microseconds.
-        turn: u32,
+        /// Microseconds from tick to tick.
+        tick: u32,
     },
 }
 
@@ -79,15 +77,15 @@ impl Setting {
     /// In the order of the columns.
     pub const ALL: [Self; 3] = [
         Self::Solo,
-        Self::Beside { turn: 50 },
-        Self::Beside { turn: 200 },
+        Self::Beside { tick: 50 },
+        Self::Beside { tick: 200 },
     ];
 
     /// In the words of the table.
     pub fn name(self) -> String {
         match self {
             Self::Solo => "solo".to_owned(),
-            Self::Beside { turn } => format!("beside three, turns of {turn} us"),
+            Self::Beside { tick } => format!("beside three, ticks of {tick} us"),
         }
     }
 }
@@ -103,6 +101,8 @@ pub struct Run {
     pub vm: Counts,
     /// Of EL2 meanwhile, on all CPUs.
     pub el2: Counts,
+    /// Instructions that a CPU executed in a turn meanwhile, on average: all of them together.
+    pub turn: u64,
     /// Cycles of the VM by the model.
     pub cycles: u64,
 }
@@ -117,14 +117,7 @@ pub fn measure(works: &[Work]) -> Result<Vec<Run>, Failure> {
     let mut runs = Vec::new();
     for (n, work) in works.iter().enumerate() {
         let step = Step::start(format!("{}: {} of {}", work.name, n + 1, works.len()));
-        let mut alone = 0;
-        for setting in Setting::ALL {
-            let run = lab.run(*work, setting, alone)?;
-            if setting == Setting::Solo {
-                alone = run.vm.instructions;
-            }
-            runs.push(run);
-        }
+        runs.extend(lab.settings(*work)?);
         drop(step);
     }
     Ok(runs)
@@ -151,6 +144,29 @@ impl Lab {
         })
     }
 
+    /// Runs work in all settings.
+    ///
+    /// # Errors
+    ///
+    /// As for [`measure`]; or the turns of the CPUs are not longer where they should be.
+    pub fn settings(&self, work: Work) -> Result<[Run; 3], Failure> {
+        let [solo, short, long] = Setting::ALL;
+        let alone = self.run(work, solo, 0)?;
+        let instructions = alone.vm.instructions;
+        let short = self.run(work, short, instructions)?;
+        let long = self.run(work, long, instructions)?;
+        // Otherwise two columns would show one thing.
+        if long.turn < 2 * short.turn {
+            let why = format!(
+                "its CPUs had turns of {} instructions, which were to be longer than {}",
+                long.turn, short.turn
+            );
+            let what = format!("{} was not measured", work.name);
+            return Err(Failure::failed(what, why, ""));
+        }
+        Ok([alone, short, long])
+    }
+
     /// Runs work in a setting. `alone`: its instructions, which say for how long others have to disturb it.
     ///
     /// # Errors
@@ -163,10 +179,14 @@ impl Lab {
     fn counted(&self, work: Work, setting: Setting, alone: u64) -> Result<Counted, Failure> {
         let others = match setting {
             Setting::Solo => "tick=100 ms=0".to_owned(),
-            Setting::Beside { turn } => format!("tick={turn} ms={}", milliseconds(alone)),
+            Setting::Beside { tick } => format!("tick={tick} ms={}", milliseconds(alone)),
         };
         let folder = self.folder.path();
-        let built = variant(work.argument, &others, folder)?;
+        let built = variant(
+            SYSTEM,
+            &[(MEASURED, work.argument), (OTHERS, &others)],
+            folder,
+        )?;
         let guest = Program::read(&cross_build::guest(GUEST)?)?;
         let marks = guest.marks("mark_begin", "mark_end")?;
         let output = folder.join("counted.json");
@@ -197,19 +217,6 @@ fn milliseconds(instructions: u64) -> u64 {
     20 + instructions * 4 * 2 * 3 / 2 / 1_000_000
 }
 
-/// The system with this work and these others.
-fn variant(work: &str, others: &str, folder: &Path) -> Result<Built, Failure> {
-    let text = std::fs::read_to_string(checkout::root().join(SYSTEM));
-    let text = text.map_err(|error| cannot(&error))?;
-    if !text.contains(MEASURED) || text.matches(OTHERS).count() != 3 {
-        return Err(Failure::input(format!("{SYSTEM} has other words"), "", ""));
-    }
-    let path = folder.join("interference.toml");
-    let text = text.replace(MEASURED, work).replace(OTHERS, others);
-    std::fs::write(&path, text).map_err(|error| cannot(&error))?;
-    build(&path).map_err(Failure::from)
-}
-
 /// The run, if the model agrees with QEMU about each address, and the others were there to the end.
 fn judged(work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failure> {
     let wrong = |why: String| Failure::failed(format!("{} was not measured", work.name), why, "");
@@ -232,11 +239,15 @@ fn judged(work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failur
             )));
         }
     }
+    let all = figure.iter().flat_map(|figure| figure.values());
+    let all: u64 = all.map(|counts| counts.instructions).sum();
+    let turns = counted.turns.get(&FIGURE).copied().unwrap_or(0);
     Ok(Run {
         work,
         setting,
         vm,
         el2: of(EL2).unwrap_or_default(),
+        turn: all / turns.max(1),
         cycles: vm.cycles(&counted.geometry),
     })
 }
@@ -257,6 +268,7 @@ mod tests {
             geometry: Geometry::CORTEX_A53,
             all: Default::default(),
             figures: [(FIGURE, owners)].into(),
+            turns: [(FIGURE, 10)].into(),
             cpus: 4,
             checked: 5,
             wrong: 0,
@@ -266,10 +278,11 @@ mod tests {
 
     #[test]
     fn a_run_counts_if_others_were_there_as_they_should() {
-        let beside = Setting::Beside { turn: 50 };
+        let beside = Setting::Beside { tick: 50 };
         let judge = |setting, counted: &Counted| judged(WORKS[0], setting, counted);
         let run = judge(Setting::Solo, &counted([1000, 0, 0, 0])).unwrap();
         assert_eq!(run.cycles, 1000 + 10 * 13 + 2 * 150);
+        assert_eq!(run.turn, 100);
         assert!(judge(beside, &counted([1000, 900, 900, 900])).is_ok());
         assert!(judge(beside, &counted([1000, 900, 900, 100])).is_err());
         assert!(judge(Setting::Solo, &counted([1000, 900, 0, 0])).is_err());

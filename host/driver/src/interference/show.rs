@@ -31,13 +31,13 @@ pub fn table(runs: &[Run]) -> String {
     let mut table = Columns::new(&columns);
     let short = |setting: Setting| match setting {
         Setting::Solo => "solo".to_owned(),
-        Setting::Beside { turn } => format!("{turn} us"),
+        Setting::Beside { tick } => format!("{tick} us"),
     };
     let mut head = vec!["work".to_owned(), "instructions".to_owned()];
     for run in settings {
         head.extend([format!("misses, {}", short(run.setting)), "time".to_owned()]);
     }
-    head.push("thrown out".to_owned());
+    head.push("evicted".to_owned());
     table.row(head);
     for runs in by_work(runs) {
         let Some(alone) = runs.first() else { continue };
@@ -51,14 +51,21 @@ pub fn table(runs: &[Run]) -> String {
                 format!("{:.3}", slowdown(run, alone)),
             ]);
         }
-        let most = runs.iter().map(|run| run.vm.thrown_out).max();
+        let most = runs.iter().map(|run| run.vm.evicted).max();
         row.push(most.unwrap_or(0).to_string());
         table.row(row);
     }
+    let mean = |of: &Run| {
+        let alike = runs.iter().filter(|run| run.setting == of.setting);
+        let turns: Vec<u64> = alike.map(|run| run.turn).collect();
+        turns.iter().sum::<u64>() / turns.len().max(1) as u64
+    };
+    let turns = settings.iter().skip(1).map(|run| mean(run).to_string());
     format!(
-        "{}\nmisses: of the shared L2, in a thousand instructions; time: cycles of the model, alone = 1; thrown out: lines that left the L2 for another VM's or EL2's, at most.\n\
-         Beside three VMs that write a word in each line of 512 KiB; the emulator's CPUs take turns of so many microseconds at most.\n",
-        table.text("")
+        "{}\nmisses: of the shared L2, in a thousand instructions; time: cycles of the model, alone = 1; evicted: lines that left the L2 for another VM's or EL2's, at most.\n\
+         Beside three VMs that write a word in each line of 512 KiB, with a tick of so many microseconds each: it ends the turns of the emulator's CPUs, which had {} instructions on average.\n",
+        table.text(""),
+        turns.collect::<Vec<_>>().join(" and ")
     )
 }
 
@@ -128,16 +135,17 @@ mod tests {
     use bulkhead_plugin::caches::Counts;
 
     fn runs() -> Vec<Run> {
-        let run = |setting, l2_misses, cycles, thrown_out| Run {
+        let run = |setting, l2_misses, cycles, evicted| Run {
             work: WORKS[0],
             setting,
             vm: Counts {
                 instructions: 2000,
                 l2_misses,
-                thrown_out,
+                evicted,
                 ..Counts::default()
             },
             el2: Counts::default(),
+            turn: 500,
             cycles,
         };
         let [solo, short, long] = Setting::ALL;

@@ -33,7 +33,7 @@ pub struct Counts {
     /// Those of them that were not in the L2 either, nor in another CPU's L1.
     pub l2_misses: u64,
     /// Lines of this owner that left the L2 for a line of another.
-    pub thrown_out: u64,
+    pub evicted: u64,
     /// Lines of this owner that were written to memory.
     pub written_back: u64,
 }
@@ -49,7 +49,7 @@ impl Counts {
             &mut self.descriptors,
             &mut self.l2,
             &mut self.l2_misses,
-            &mut self.thrown_out,
+            &mut self.evicted,
             &mut self.written_back,
         ]
     }
@@ -86,6 +86,8 @@ pub struct Counted {
     pub all: BTreeMap<Owner, Counts>,
     /// Between a guest's marks, by the number of the figure.
     pub figures: BTreeMap<u64, BTreeMap<Owner, Counts>>,
+    /// Turns of CPUs while the figure was open, by its number: so often another CPU went on.
+    pub turns: BTreeMap<u64, u64>,
     /// CPUs that were seen.
     pub cpus: usize,
     /// Accesses of data whose physical address was compared with QEMU's.
