@@ -22,7 +22,7 @@ pub use io::*;
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -293,6 +293,9 @@ pub const VM_TIME_STOPS: u16 = 4;
 /// [`Vm::flags`]: it does not keep the board on: the board is switched off when all other VMs have stopped. From the
 /// profile [`Io`](Profile::Io) on.
 pub const VM_BACKGROUND: u16 = 8;
+/// [`Vm::flags`]: it has pages of the same colours as others, which have this flag, too. VMs without it share a colour with nobody, if one of
+/// the two does not have all colours.
+pub const VM_SHARES_COLOURS: u16 = 64;
 
 /// A virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -427,11 +430,21 @@ pub struct Region {
     pub shared: u16,
     /// Guest address.
     pub ipa: u64,
-    /// Physical address.
+    /// Physical address. A multiple of [`COLOUR_GROUP`], where not all pages from there on are the region's.
     pub pa: u64,
     /// Bytes.
     pub size: u64,
+    /// Which pages of memory are the region's: bit `n` those whose number (address by [`PAGE`]) is `n` modulo 64. [`ALL_COLOURS`], but for RAM
+    /// and shared memory that keep to some colours of a cache.
+    pub colours: u64,
 }
+
+/// Most colours of memory: bits of [`Region::colours`].
+pub const MAX_COLOURS: u32 = u64::BITS;
+/// [`Region::colours`] of a region whose pages follow one another.
+pub const ALL_COLOURS: u64 = u64::MAX;
+/// Bytes of the 64 pages that have a bit each in [`Region::colours`].
+pub const COLOUR_GROUP: u64 = MAX_COLOURS as u64 * PAGE;
 
 /// A payload: bytes of the image that EL2 copies into the RAM of a VM before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

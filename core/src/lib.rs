@@ -8,6 +8,7 @@
 extern crate std;
 
 pub mod boot_tree;
+pub mod colours;
 pub mod console;
 pub mod control;
 pub mod cpu;

@@ -1,6 +1,7 @@
 //! Lookups in the plan.
 
 use bulkhead_abi::plan::{DeviceKind, RegionKind, VM_OWN_PTIMER};
+use bulkhead_core::colours::{self, Piece};
 use bulkhead_core::devices::{pl031, watchdog};
 
 pub use crate::hw::plan::plan;
@@ -39,12 +40,13 @@ pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
         .map(|vcpu| usize::from(vcpu.pcpu))
 }
 
-/// Returns the physical address of an IPA in a VM's RAM.
-pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
-    plan().regions_of(vm).iter().find_map(|region| {
+/// Returns the physical address of an IPA in a VM's RAM, and how much of it follows there.
+pub fn physical(vm: usize, ipa: u64) -> Option<Piece> {
+    let mut regions = plan().regions_of(vm).iter();
+    regions.find_map(|region| {
         let offset = ipa.checked_sub(region.ipa)?;
-        (region.kind == RegionKind::Ram as u16 && offset < region.size)
-            .then(|| region.pa.wrapping_add(offset))
+        let piece = colours::piece(region, offset)?;
+        (region.kind == RegionKind::Ram as u16).then_some(piece)
     })
 }
 

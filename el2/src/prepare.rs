@@ -2,7 +2,8 @@
 //! and registers at reset. Memory is handled in slices; between two slices the pCPU does what else
 //! is asked of it.
 
-use bulkhead_abi::plan::{Payload, RegionKind, Seed, SeedKind};
+use bulkhead_abi::plan::{Payload, Region, RegionKind, Seed, SeedKind};
+use bulkhead_core::colours;
 use bulkhead_core::cpu::power::{Phase, Power, Start};
 use bulkhead_core::cpu::smccc::Workarounds;
 use bulkhead_core::cpu::sysreg::IdRegisters;
@@ -17,12 +18,12 @@ use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
 use crate::{gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio};
 
-/// Zeroes a range of physical memory, as long as the VM is to start.
-fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
-    let end = pa.wrapping_add(size);
-    while pa < end && power.is_starting() {
-        let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
-        pa = pa.wrapping_add(done);
+/// Zeroes a region, as long as the VM is to start.
+fn scrub(vcpu: &mut Vcpu, power: &Power, region: &Region) {
+    let mut done = 0;
+    while let Some(piece) = colours::piece(region, done).filter(|_| power.is_starting()) {
+        let slice = memory::scrub_slice(&mut vcpu.copy_windows, piece.pa, piece.size);
+        done = done.wrapping_add(slice);
         sched::poll_and_yield(vcpu);
     }
 }
@@ -38,28 +39,26 @@ pub fn scrub_shared(copy_windows: &mut mmu::CopyWindows) {
             continue;
         }
         let mut done = 0;
-        while done < region.size {
-            let left = region.size.wrapping_sub(done);
-            let slice = memory::scrub_slice(copy_windows, region.pa.wrapping_add(done), left);
-            done = done.wrapping_add(slice);
+        while let Some(piece) = colours::piece(region, done) {
+            done = done.wrapping_add(memory::scrub_slice(copy_windows, piece.pa, piece.size));
         }
     }
 }
 
 /// Copies a payload into the RAM of its VM, as long as the VM is to start.
 fn copy(vcpu: &mut Vcpu, power: &Power, vm: usize, payload: &Payload) {
-    let Some(to) = plan::physical(vm, payload.ipa) else {
-        return;
-    };
     let from = page_pool::loaded_at().wrapping_add(payload.offset);
     let mut done = 0;
     while done < payload.size && power.is_starting() {
+        let Some(to) = plan::physical(vm, payload.ipa.wrapping_add(done)) else {
+            return;
+        };
         let left = payload.size.wrapping_sub(done);
         let slice = memory::copy_slice(
             &mut vcpu.copy_windows,
             from.wrapping_add(done),
-            to.wrapping_add(done),
-            left,
+            to.pa,
+            left.min(to.size),
         );
         done = done.wrapping_add(slice);
         sched::poll_and_yield(vcpu);
@@ -74,15 +73,12 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
     let filled = random::seeds(vm, vcpu.id);
     for seed in seeds {
         sched::poll_and_yield(vcpu);
-        let Some(pa) = plan::physical(vm, seed.ipa) else {
-            continue;
-        };
         let size = seed.size.min(64) as usize;
         let Some(filled) = &filled else {
             // FDT_PROP, length, name, value: one NOP for each word.
             for word in 0..size.wrapping_add(12) / 4 {
-                let at = pa.wrapping_add((word as u64).wrapping_mul(4));
-                memory::write(&mut vcpu.copy_windows, at, &NOP);
+                let at = seed.ipa.wrapping_add((word as u64).wrapping_mul(4));
+                write(vcpu, vm, at, &NOP);
             }
             continue;
         };
@@ -92,7 +88,23 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
             &filled.rng
         };
         let bytes = bytes.get(..size).unwrap_or(bytes);
-        memory::write(&mut vcpu.copy_windows, pa.wrapping_add(12), bytes);
+        write(vcpu, vm, seed.ipa.wrapping_add(12), bytes);
+    }
+}
+
+/// Writes a few bytes into the RAM of a VM.
+fn write(vcpu: &mut Vcpu, vm: usize, mut ipa: u64, mut bytes: &[u8]) {
+    while let Some(to) = plan::physical(vm, ipa) {
+        let now = bytes.len().min(to.size as usize);
+        let Some((now, rest)) = bytes.split_at_checked(now) else {
+            return;
+        };
+        if now.is_empty() {
+            return;
+        }
+        memory::write(&mut vcpu.copy_windows, to.pa, now);
+        ipa = ipa.wrapping_add(now.len() as u64);
+        bytes = rest;
     }
 }
 
@@ -160,7 +172,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     }
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
-            scrub(vcpu, power, region.pa, region.size);
+            scrub(vcpu, power, region);
         }
     }
     for payload in plan().payloads_of(index) {

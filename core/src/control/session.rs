@@ -16,6 +16,7 @@ use zerocopy::IntoBytes;
 use super::events::{Changed, Events};
 use super::request::{About, Command, Of, check};
 use super::{Board, Denied, VmState, crash, phase};
+use crate::colours::{self, Piece};
 use crate::console::cpu_time::nanoseconds;
 use crate::console::stats::ClassStats;
 use crate::cpu::power::Phase;
@@ -361,10 +362,11 @@ impl<B: Board> InSession<'_, B> {
             first = ipa.max(row.ipa);
             let offset = first.wrapping_sub(row.ipa);
             left = row.size.wrapping_sub(offset);
-            let pa = row.pa.wrapping_add(offset);
+            let piece = colours::piece(row, offset);
+            let Piece { pa, size } = piece.unwrap_or(Piece { pa: 0, size: 0 });
             self.session.data = Data::Memory(pa);
             // A window shows so much of memory.
-            shown = WINDOW.wrapping_sub(pa % WINDOW);
+            shown = WINDOW.wrapping_sub(pa % WINDOW).min(size);
         }
         message.data = left.min(shown).min(most.into()) as u16;
         fill(message, &[first, left, lives.into()]);

@@ -3,6 +3,8 @@
 use bulkhead_abi::plan::{Region, RegionKind};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::colours;
+
 /// State of a vCPU, in [`Snapshot::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -71,9 +73,8 @@ pub const UNREADABLE: u64 = u64::MAX;
 /// Whether EL2 may read the instruction at this PA for the monitor, to which the VM's tables and stage 2 have led: a word of the VM's own RAM.
 /// `regions`: those of the VM. A register of a device may change when it is read, and what others write too is no business of the monitor's.
 pub fn may_read(regions: &[Region], pa: u64) -> bool {
-    let is_ram = |region: &Region| {
-        region.kind == RegionKind::Ram as u16 && pa.wrapping_sub(region.pa) < region.size
-    };
+    let is_ram =
+        |region: &Region| region.kind == RegionKind::Ram as u16 && colours::has(region, pa);
     pa.is_multiple_of(4) && regions.iter().any(is_ram)
 }
 

@@ -6,6 +6,7 @@ use super::check::is_memory;
 use super::span::Span;
 use super::view::Plan;
 use super::violation::{At, Check, Invariant};
+use crate::colours;
 
 /// The board as described by the boot device tree and the boot CPU. Addresses are physical.
 #[derive(Clone, Copy, Debug)]
@@ -137,8 +138,7 @@ impl Plan<'_> {
         }
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
-            let free = Span::new(region.pa, region.size)
-                .is_some_and(|span| !touched(found.reserved, span));
+            let free = colours::span(region).is_some_and(|span| !touched(found.reserved, span));
             at.ensure(!is_memory(region) || free, Invariant::BoardReserved)?;
         }
         for (row, pcpu) in self.pcpus.iter().enumerate() {

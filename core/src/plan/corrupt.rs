@@ -212,7 +212,7 @@ cases! {
     IrqVintid: ["Vm.event_intid" R, Set(1019)];
     VintidShared: ["Vm.event_intid" R, Like("Device.vintid", R)];
     VintidShared: ["Vm.event_intid" R, Like("Irq.vintid", R)];
-    VmFlags: ["Vm.flags" R, Flip(64)];
+    VmFlags: ["Vm.flags" R, Flip(128)];
     VmOwnTimer: ["Vm.flags" R, Set(2)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
     VmInterrupts: ["Vm.interrupts" R, Set(7)];
     VmInterrupts: ["Vm.interrupts" R, Set(4)];
@@ -284,6 +284,11 @@ cases! {
     RegionShared: ["Region.shared" RAM, Set(0)];
     RegionShared: ["Region.shared" SHM, Set(0xffff)];
     RegionShared: ["Region.pa" SHM, Add(4096)];
+    RegionColours: ["Region.colours" RAM, Set(0)];
+    RegionColours: ["Region.colours" DEV, Set(0xf)];
+    RegionColours: ["Region.colours" RAM, Flip(1)]["Region.pa" RAM, Add(4096)];
+    RegionShared: ["Region.colours" SHM, Flip(1)];
+    VmColours: ["Region.colours" RAM, Flip(1)]["Region.size" RAM, Set(0x1000)];
     RegionRange: ["Region.ipa" RAM, Add(1)];
     RegionRange: ["Region.pa" RAM, Add(1)];
     RegionRange: ["Region.pa" RAM, Set(1 << 48)];

@@ -155,7 +155,7 @@ fields!(
     Region,
     Some(TableId::Regions),
     0,
-    [vm, kind, access, shared, ipa, pa, size]
+    [vm, kind, access, shared, ipa, pa, size, colours]
 );
 fields!(
     PAYLOAD,

@@ -48,6 +48,7 @@ pub fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64
         ipa: at.0,
         pa: at.1,
         size: at.2,
+        colours: ALL_COLOURS,
     }
 }
 

@@ -10,6 +10,8 @@ pub use size::pages_needed;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, PAGE, Region, RegionKind};
 
+use crate::colours::{self, Piece};
+
 /// A translation table: one page of descriptors.
 pub type Table = [u64; 512];
 
@@ -109,12 +111,22 @@ impl<'a> Builder<'a> {
     }
 
     fn map_as(&mut self, region: &Region, attributes: u64) -> Result<(), Error> {
-        let (mut ipa, mut pa) = (region.ipa, region.pa);
-        let end = ipa.checked_add(region.size).ok_or(Error::Misplaced)?;
-        if !(ipa | pa | region.size).is_multiple_of(PAGE) || end > 1 << bulkhead_abi::plan::IPA_BITS
-        {
+        let end = region.ipa.checked_add(region.size);
+        let aligned = (region.ipa | region.pa | region.size).is_multiple_of(PAGE);
+        if end.is_none_or(|end| end > 1 << bulkhead_abi::plan::IPA_BITS) || !aligned {
             return Err(Error::Misplaced);
         }
+        let mut ipa = region.ipa;
+        for piece in colours::pieces(region) {
+            self.map_piece(ipa, piece, attributes)?;
+            ipa = ipa.wrapping_add(piece.size);
+        }
+        Ok(())
+    }
+
+    /// Maps what follows one another in memory.
+    fn map_piece(&mut self, mut ipa: u64, piece: Piece, attributes: u64) -> Result<(), Error> {
+        let (mut pa, end) = (piece.pa, ipa.wrapping_add(piece.size));
         while ipa < end {
             let left = end.wrapping_sub(ipa);
             let level = level_for(ipa, pa, left);
@@ -237,7 +249,7 @@ pub fn walk(pages: &[Table], base: u64, ipa: u64) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bulkhead_abi::plan::{ACCESS_READ, NONE};
+    use bulkhead_abi::plan::{ACCESS_READ, ALL_COLOURS, NONE};
     use std::vec;
 
     fn ram(ipa: u64, pa: u64, size: u64) -> Region {
@@ -250,6 +262,7 @@ mod tests {
             ipa,
             pa,
             size,
+            colours: ALL_COLOURS,
         }
     }
 

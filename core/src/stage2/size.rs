@@ -1,6 +1,6 @@
 //! Number of pages that the stage-2 tables of a VM take.
 
-use bulkhead_abi::plan::Region;
+use bulkhead_abi::plan::{ALL_COLOURS, Region};
 
 /// Size that one entry of a level-1 table maps: 1 GiB, as log2.
 const LEVEL1: u32 = 30;
@@ -10,7 +10,7 @@ const LEVEL2: u32 = 21;
 /// Returns the number of pages of the stage-2 tables for `regions`, which are those of one VM,
 /// ascending by IPA and disjoint, within the 39-bit IPA space: one root page at level 1; a level-2
 /// page for each GiB touched unless a block maps all of it; a level-3 page for each 2 MiB touched
-/// unless a block maps all of it. A block needs IPA and PA aligned to its size.
+/// unless a block maps all of it. A block needs IPA and PA aligned to its size, and all colours.
 pub fn pages_needed(regions: &[Region]) -> u64 {
     let mut pages = 1_u64;
     let mut level2 = None;
@@ -32,7 +32,7 @@ fn tables<const SHIFT: u32>(region: &Region, last: &mut Option<u64>) -> u64 {
     let last_range = end.wrapping_sub(1) >> SHIFT;
     // Ranges that are wholly inside the region, if blocks can map them.
     let inner = (end >> SHIFT).saturating_sub(region.ipa.wrapping_add(mask) >> SHIFT);
-    let blocks = if (region.ipa ^ region.pa) & mask == 0 {
+    let blocks = if (region.ipa ^ region.pa) & mask == 0 && region.colours == ALL_COLOURS {
         inner
     } else {
         0

@@ -2,7 +2,8 @@
 //! EL2 maps it by this on the pCPU of the service thread; the planner counts the pages by it.
 
 use bulkhead_abi::plan::{
-    ACCESS_UNCACHED, MAX_ROWS, MAX_VIRTIO_DEVICES, PAGE, Region, RegionKind, ServiceThread,
+    ACCESS_UNCACHED, ALL_COLOURS, MAX_ROWS, MAX_VIRTIO_DEVICES, PAGE, Region, RegionKind,
+    ServiceThread,
 };
 
 use crate::plan::Plan;
@@ -77,6 +78,7 @@ pub fn state(pages: u64, pa: u64) -> Region {
         ipa: START,
         pa,
         size: pages.wrapping_mul(PAGE),
+        colours: ALL_COLOURS,
     }
 }
 

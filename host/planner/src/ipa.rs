@@ -1,15 +1,15 @@
 //! Layout of the IPA space of a guest, and the check that nothing overlaps.
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_UNCACHED, ACCESS_WRITE, IPA_BITS, NONE, PAGE, Region,
-    RegionKind,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, IPA_BITS, NONE, PAGE,
+    Region, RegionKind,
 };
 use bulkhead_core::plan::Span;
 
 use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{self, Code, Finding, System, VmSpec};
 
-use super::{EmulatedDevice, Mapped, PlannedDevice, emulated};
+use super::{EmulatedDevice, Mapped, PlannedDevice, colours, emulated};
 use crate::planned::GuestGic;
 
 /// RAM, if the description does not say.
@@ -38,11 +38,15 @@ pub(super) fn regions(
         ipa,
         pa: ipa,
         size,
+        colours: ALL_COLOURS,
     };
     let both = ACCESS_READ | ACCESS_WRITE;
     let mut regions = vec![Mapped {
         what: "RAM".to_owned(),
-        region: region(RegionKind::Ram, both | ACCESS_EXECUTE, NONE, ram.0, ram.1),
+        region: Region {
+            colours: colours::of_vm(&system.vms[vm], board),
+            ..region(RegionKind::Ram, both | ACCESS_EXECUTE, NONE, ram.0, ram.1)
+        },
     }];
     for (number, shared) in system.shared.iter().enumerate() {
         let user = shared.vms.iter().find(|(user, _)| *user == vm);
@@ -52,7 +56,10 @@ pub(super) fn regions(
             let (ipa, size) = (shared.ipa.value, shared.size.value);
             regions.push(Mapped {
                 what: shared.name.value.clone(),
-                region: region(RegionKind::Shared, access, number as u16, ipa, size),
+                region: Region {
+                    colours: colours::of_shared(shared, system, board),
+                    ..region(RegionKind::Shared, access, number as u16, ipa, size)
+                },
             });
         }
     }
@@ -118,6 +125,7 @@ fn add_page(regions: &mut Vec<Mapped>, vm: usize, (what, kind): (String, RegionK
             // EL2 puts a page of its page pool there.
             pa: 0,
             size: PAGE,
+            colours: ALL_COLOURS,
         },
     });
     regions.sort_by_key(|mapped| mapped.region.ipa);

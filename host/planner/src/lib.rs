@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod capacity;
+mod colours;
 mod consoles;
 mod contents;
 pub mod cpio;

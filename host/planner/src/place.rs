@@ -1,11 +1,13 @@
 //! Physical places: first fit in the board's memory.
 
-use bulkhead_abi::plan::{PAGE, RegionKind};
+use bulkhead_abi::plan::{ALL_COLOURS, COLOUR_GROUP, PAGE, Region, RegionKind};
 use bulkhead_core::plan::Span;
+use zerocopy::FromZeros;
 
 use bulkhead_model::board::{Board, PlanError};
 use bulkhead_model::describe::{self, Code, Finding, Size, System};
 
+use super::colours;
 use super::guest::Guest;
 use super::tables::Layout;
 
@@ -15,6 +17,10 @@ const BLOCK: u64 = 2 << 20;
 /// A range that has an owner.
 struct Taken {
     span: Span,
+    /// Which of its pages.
+    colours: u64,
+    /// Bytes of these.
+    bytes: u64,
     who: String,
     place: Option<describe::Span>,
 }
@@ -26,37 +32,74 @@ struct MemoryMap<'a> {
 }
 
 impl MemoryMap<'_> {
-    /// The first range that is free; ranges start at multiples of `align`.
-    fn fit(&self, size: u64, align: u64) -> Option<Span> {
-        self.board.memory.iter().find_map(|memory| {
+    /// Takes the first range in which so much of these colours is free; ranges start at multiples of `align`. Returns its start.
+    fn fit(&mut self, size: u64, align: u64, colours: u64, who: String) -> Option<u64> {
+        let align = if colours == ALL_COLOURS {
+            align
+        } else {
+            align.max(COLOUR_GROUP)
+        };
+        let (start, span) = self.board.memory.iter().find_map(|memory| {
             let mut start = memory.base.checked_next_multiple_of(align)?;
             loop {
-                let span = Span::new(start, size)?;
+                let span = span(start, size, colours)?;
                 if span.end > memory.base + memory.size {
                     return None;
                 }
-                match self.taken.iter().find(|taken| taken.span.overlaps(span)) {
+                match self.taken.iter().find(|taken| taken.meets(span, colours)) {
                     Some(taken) => start = taken.span.end.checked_next_multiple_of(align)?,
-                    None => return Some(span),
+                    None => return Some((start, span)),
                 }
             }
-        })
+        })?;
+        self.taken.push(Taken {
+            span,
+            colours,
+            bytes: size,
+            who,
+            place: None,
+        });
+        Some(start)
     }
 
     /// Number of free bytes.
     fn free(&self) -> u64 {
         let all: u64 = self.board.memory.iter().map(|memory| memory.size).sum();
-        let taken: u64 = self
-            .taken
-            .iter()
-            .map(|taken| taken.span.end - taken.span.start)
-            .sum();
+        let taken: u64 = self.taken.iter().map(|taken| taken.bytes).sum();
         all.saturating_sub(taken)
     }
 
     fn take(&mut self, span: Span, who: String, place: Option<describe::Span>) {
-        self.taken.push(Taken { span, who, place });
+        self.taken.push(Taken {
+            span,
+            colours: ALL_COLOURS,
+            bytes: span.end - span.start,
+            who,
+            place,
+        });
     }
+}
+
+impl Taken {
+    /// Whether a page of the range with one of these colours is taken.
+    fn meets(&self, span: Span, colours: u64) -> bool {
+        self.colours & colours != 0 && self.span.overlaps(span)
+    }
+}
+
+/// Bytes in which so much of these colours lies.
+fn spread(size: u64, colours: u64) -> u64 {
+    span(0, size, colours).map_or(u64::MAX, |span| span.end.next_multiple_of(COLOUR_GROUP))
+}
+
+/// The range in which so much of these colours lies.
+fn span(start: u64, size: u64, colours: u64) -> Option<Span> {
+    bulkhead_core::colours::span(&Region {
+        pa: start,
+        size,
+        colours,
+        ..Region::new_zeroed()
+    })
 }
 
 /// Finds physical places for the RAM of all VMs and for shared memory, and enters them in the
@@ -69,6 +112,7 @@ pub(super) fn place(
     findings: &mut Vec<Finding>,
 ) -> Result<(), PlanError> {
     let before = findings.len();
+    colours::check(system, board, findings);
     let mut map = MemoryMap {
         board,
         taken: Vec::new(),
@@ -132,11 +176,9 @@ fn place_ram(
     for (&vm, guest) in owners.iter().zip(guests.iter_mut()) {
         let spec = &system.vms[vm];
         let wish = spec.memory.pa.as_ref().map(|pa| pa.value);
-        let pa = wish.or_else(|| {
-            let span = map.fit(spec.memory.size.value, BLOCK)?;
-            map.take(span, format!("`{}`", spec.name.value), None);
-            Some(span.start)
-        });
+        let colours = colours::of_vm(spec, map.board);
+        let who = format!("`{}`", spec.name.value);
+        let pa = wish.or_else(|| map.fit(spec.memory.size.value, BLOCK, colours, who));
         let Some(pa) = pa else {
             let others: u64 = system
                 .vms
@@ -158,11 +200,17 @@ fn place_ram(
                     ),
                 )
                 .also(at_board.clone(), memory_of(map))
-                .help(format!(
-                    "VMs before it have {}, the image {}; give the board more `memory` or VMs less",
-                    Size(others),
-                    Size(layout.max_size)
-                )),
+                .help(match colours {
+                    ALL_COLOURS => format!(
+                        "VMs before it have {}, the image {}; give the board more `memory` or VMs less",
+                        Size(others),
+                        Size(layout.max_size)
+                    ),
+                    _ => format!(
+                        "with its colours it lies in {}, where others have the rest; give it more of them, or less memory",
+                        Size(spread(spec.memory.size.value, colours))
+                    ),
+                }),
             );
             continue;
         };
@@ -193,7 +241,9 @@ fn place_shared(
         } else {
             format!("the shared memory `{}`", shared.name.value)
         };
-        let Some(span) = map.fit(shared.size.value, align) else {
+        let colours = colours::of_shared(shared, system, map.board);
+        let who = format!("`{}`", shared.name.value);
+        let Some(pa) = map.fit(shared.size.value, align, colours, who) else {
             findings.push(
                 Finding::new(Code::MemoryFull, format!("there is no room for {what}"))
                     .at(
@@ -205,11 +255,10 @@ fn place_shared(
             );
             continue;
         };
-        map.take(span, format!("`{}`", shared.name.value), None);
         for mapped in guests.iter_mut().flat_map(|guest| guest.regions.iter_mut()) {
             let region = &mut mapped.region;
             if region.kind == RegionKind::Shared as u16 && usize::from(region.shared) == number {
-                region.pa = span.start;
+                region.pa = pa;
             }
         }
     }
@@ -232,7 +281,8 @@ fn fixed(system: &System, map: &mut MemoryMap, findings: &mut Vec<Finding>) {
     for spec in &system.vms {
         let Some(pa) = &spec.memory.pa else { continue };
         let name = &spec.name.value;
-        let span = Span::new(pa.value, spec.memory.size.value).filter(|span| {
+        let colours = colours::of_vm(spec, map.board);
+        let span = span(pa.value, spec.memory.size.value, colours).filter(|span| {
             map.board
                 .memory
                 .iter()
@@ -259,7 +309,7 @@ fn fixed(system: &System, map: &mut MemoryMap, findings: &mut Vec<Finding>) {
             );
             continue;
         };
-        if let Some(other) = map.taken.iter().find(|taken| taken.span.overlaps(span)) {
+        if let Some(other) = map.taken.iter().find(|taken| taken.meets(span, colours)) {
             let finding = Finding::new(
                 Code::MemoryTaken,
                 format!("the memory of `{name}` is that of {} too", other.who),
@@ -276,6 +326,12 @@ fn fixed(system: &System, map: &mut MemoryMap, findings: &mut Vec<Finding>) {
             let finding = finding.also(place, text);
             findings.push(finding.help("leave `pa` out and the planner chooses"));
         }
-        map.take(span, format!("`{name}`"), Some(pa.span.clone()));
+        map.taken.push(Taken {
+            span,
+            colours,
+            bytes: spec.memory.size.value,
+            who: format!("`{name}`"),
+            place: Some(pa.span.clone()),
+        });
     }
 }

@@ -6,7 +6,7 @@ use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, LOAD_LIMIT, MAGIC,
     Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Right,
     Seed, Stop, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_LOCKED,
-    VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS, VM_WAITS, Vcpu, Vm,
+    VM_OWN_PTIMER, VM_PAGES, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu, Vm,
 };
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
@@ -363,6 +363,7 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
         (spec.time_stops, VM_TIME_STOPS),
         (spec.waits.is_some(), VM_WAITS),
         (spec.locked.is_some(), VM_LOCKED),
+        (spec.colours.shared.is_some(), VM_SHARES_COLOURS),
         (
             io::service_vm(system) == Some(usize::from(vm)),
             VM_BACKGROUND,

@@ -1,13 +1,15 @@
 //! Rules about the regions that stage 2 maps.
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_UNCACHED, ACCESS_WRITE, NONE, PAGE, Region, RegionKind,
-    TableId,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, NONE, PAGE, Region,
+    RegionKind, TableId, VM_SHARES_COLOURS,
 };
 
+use super::PA_LIMIT;
 use super::board::pa_span;
 use super::cpu::DIRECT_V2;
 use super::vms::ipa_span;
+use crate::colours;
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::{IO, MANAGED, Plan, rows_of};
 use crate::plan::violation::{At, Check, Invariant};
@@ -50,7 +52,7 @@ const fn has_place(region: &Region) -> bool {
 
 /// The physical span of a region that has passed `check_regions`.
 pub(super) fn region_pa(region: &Region) -> Option<Span> {
-    Span::new(region.pa, region.size)
+    colours::span(region)
 }
 
 /// The IPA span of a region that has passed `check_regions`.
@@ -87,6 +89,17 @@ impl Plan<'_> {
             let pa = pa_span(region.pa, region.size, PAGE);
             let (Some(_), Some(pa), true) = (ipa, pa, aligned(region.size, PAGE)) else {
                 return Err(at.breaks(Invariant::RegionRange));
+            };
+            let coloured = region.colours != ALL_COLOURS;
+            at.ensure(
+                colours::is_placed(region) && (is_memory(region) || !coloured),
+                Invariant::RegionColours,
+            )?;
+            let pa = if coloured {
+                let span = colours::span(region).filter(|span| span.end <= PA_LIMIT);
+                span.ok_or(at.breaks(Invariant::RegionRange))?
+            } else {
+                pa
             };
             let numbered = (region.kind == SHARED) == (region.shared != NONE);
             at.ensure(numbered, Invariant::RegionShared)?;
@@ -148,26 +161,47 @@ impl Plan<'_> {
         })
     }
 
+    /// Whether two regions may have pages of one colour: those of one VM may, those of boards that are not coloured, memory that both VMs map, and
+    /// those of VMs that both say so.
+    fn may_compete(&self, one: &Region, other: &Region) -> bool {
+        let apart = one.colours & other.colours == 0;
+        let plain = one.colours & other.colours == ALL_COLOURS;
+        if one.vm == other.vm || apart || plain || !is_memory(one) || !is_memory(other) {
+            return true;
+        }
+        let maps = |vm: u16, region: &Region| {
+            let mut regions = self.regions_of(vm.into()).iter();
+            region.kind == SHARED && regions.any(|other| other.shared == region.shared)
+        };
+        let says = |vm: u16| {
+            let vm = self.vms.get(usize::from(vm));
+            vm.is_some_and(|vm| vm.flags & VM_SHARES_COLOURS != 0)
+        };
+        maps(one.vm, other) || maps(other.vm, one) || says(one.vm) && says(other.vm)
+    }
+
     /// Checks regions against each other, against the virtual GIC and against emulated devices.
     pub(super) fn check_overlaps(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
-            let (Some(ipa), Some(pa)) = (region_ipa(region), region_pa(region)) else {
-                return Err(at.breaks(Invariant::RegionRange));
-            };
+            let ipa = region_ipa(region).ok_or(at.breaks(Invariant::RegionRange))?;
             for (number, other) in self.regions.iter().take(row).enumerate() {
                 let at = at.and(number);
                 if same_shared(region, other) {
                     let differ = (region.access ^ other.access) & ACCESS_UNCACHED;
-                    let same = region.pa == other.pa && region.size == other.size && differ == 0;
+                    let same = region.pa == other.pa
+                        && region.size == other.size
+                        && region.colours == other.colours
+                        && differ == 0;
                     at.ensure(same, Invariant::RegionShared)?;
                 } else if has_place(region)
                     && has_place(other)
                     && (region.kind != GICV || other.kind != GICV)
                 {
-                    let apart = region_pa(other).is_some_and(|other| !other.overlaps(pa));
+                    let apart = !colours::meet(region, other);
                     at.ensure(apart, Invariant::PaOverlap)?;
                 }
+                at.ensure(self.may_compete(region, other), Invariant::VmColours)?;
                 if region.vm == other.vm {
                     let apart = region_ipa(other).is_some_and(|other| !other.overlaps(ipa));
                     at.ensure(apart, Invariant::IpaOverlap)?;

@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::{
     Class, Crash, IPA_BITS, MAX_SPIS, MAX_VCPUS_PER_VM, NAME, NONE, PAGE, TableId, VM_BACKGROUND,
-    VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_TIME_STOPS, VM_WAITS, Vm,
+    VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vm,
 };
 
 use super::board::{GICC, REDISTRIBUTOR};
@@ -13,8 +13,13 @@ use crate::plan::violation::{At, Check, Invariant};
 /// Alignment of the frames of a virtual GIC.
 const VGIC_FRAME: u64 = 64 * 1024;
 /// Mask of the flags that are defined for VMs.
-const FLAGS: u16 =
-    VM_DETERMINISTIC | VM_OWN_PTIMER | VM_TIME_STOPS | VM_BACKGROUND | VM_WAITS | VM_LOCKED;
+const FLAGS: u16 = VM_DETERMINISTIC
+    | VM_OWN_PTIMER
+    | VM_TIME_STOPS
+    | VM_BACKGROUND
+    | VM_WAITS
+    | VM_LOCKED
+    | VM_SHARES_COLOURS;
 
 /// A span inside the IPA space whose start is a multiple of `unit`; `None` if it is not.
 pub(super) fn ipa_span(base: u64, size: u64, unit: u64) -> Option<Span> {

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use bulkhead_abi::control::{DATA, Kind, Message, Request, Status, VERSION, right};
 use bulkhead_abi::plan::{RegionKind, Vcpu};
+use bulkhead_core::colours;
 use bulkhead_core::console::backlog::{Backlog, Found};
 use bulkhead_core::control::events::Changed;
 use bulkhead_core::control::{Board, Denied, Events, LastCrash, Order, Session, Typed, VmState};
@@ -172,7 +173,7 @@ impl Board for World {
             .filter(|row| row.kind == RegionKind::Ram as u16);
         let end = pa + u64::from(bytes);
         assert!(
-            ram.any(|row| pa >= row.pa && end <= row.pa + row.size),
+            ram.any(|row| colours::has(row, pa) && colours::has(row, end - 1)),
             "{pa:#x}"
         );
         assert_eq!(pa >> 21, (end - 1) >> 21, "more than a window");

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use bulkhead_abi::plan::{PAGE, RegionKind, UartKind};
 use bulkhead_core::boot_tree::BootTree;
+use bulkhead_core::colours;
 use bulkhead_core::plan::{Plan, seal};
 use bulkhead_core::stage2::{Builder, pages_needed};
 use zerocopy::IntoBytes;
@@ -78,12 +79,10 @@ fn proven(plan: &Plan) {
         }
     }
     for (n, one) in plan.regions.iter().enumerate() {
-        let end = one
-            .pa
-            .checked_add(one.size)
-            .expect("a proven range does not wrap");
+        let span = colours::span(one).expect("a proven range does not wrap");
         for other in &plan.regions[..n] {
-            let apart = end <= other.pa || other.pa + other.size <= one.pa;
+            let theirs = colours::span(other).expect("proven");
+            let apart = !theirs.overlaps(span) || one.colours & other.colours == 0;
             let shared = one.kind == RegionKind::Shared as u16
                 && other.kind == one.kind
                 && one.shared == other.shared;
@@ -91,7 +90,7 @@ fn proven(plan: &Plan) {
         }
         let image = &plan.header.image;
         assert!(
-            end <= image.base || image.base + image.size <= one.pa,
+            span.end <= image.base || image.base + image.size <= span.start,
             "{one:?} and the image"
         );
     }

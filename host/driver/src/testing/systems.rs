@@ -145,10 +145,18 @@ fn old_bytes(plan: &[u8], file: &Path) -> Result<Vec<String>, String> {
         .regions
         .iter()
         .filter(|region| kinds.contains(&region.kind))
-        .map(|region| (region.pa, region.size))
+        .filter_map(|region| bulkhead_core::colours::span(region))
+        .map(|span| (span.start, span.end - span.start))
         .collect();
     regions.sort_unstable();
-    regions.dedup();
+    // Those that keep to some colours lie among each other.
+    regions.dedup_by(|next, last| {
+        let meets = next.0 < last.0 + last.1;
+        if meets {
+            last.1 = last.1.max(next.0 + next.1 - last.0);
+        }
+        meets
+    });
     let mut options = Vec::new();
     for (mut pa, mut size) in regions {
         if plan.memory.iter().any(|memory| memory.base == pa) {

@@ -1,6 +1,6 @@
 //! Properties of a board that Bulkhead reads from its device tree.
 
-use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE, UartKind};
+use bulkhead_abi::plan::{MAX_COLOURS, MAX_PCPUS, Memory, PAGE, UartKind};
 use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
@@ -42,6 +42,8 @@ pub struct Facts {
     pub console: String,
     /// What the tree tells of the firmware.
     pub firmware: FirmwareTold,
+    /// Colours of memory by the last cache that the CPUs share; none: the tree does not tell.
+    pub colours: Option<u32>,
 }
 
 /// Version of the GIC of a device tree; 3 where it cannot be told, as most boards have.
@@ -141,7 +143,25 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         parts,
         console: console.path.clone(),
         firmware,
+        colours: colours(tree),
     })
+}
+
+/// Colours of memory: the pages of a way of the last cache that the tree tells of (Devicetree Specification 0.4, 3.9). None if it does not tell
+/// enough, or if clusters have caches that differ. More than a region has bits for are as many as it has: each of these is several of the cache.
+fn colours(tree: &Tree) -> Option<u32> {
+    let caches = tree.entries.iter().filter(|entry| entry.is("cache"));
+    let level = |entry: &Entry| entry.cell("cache-level").filter(|level| *level > 1);
+    let last = caches.clone().filter_map(level).max()?;
+    let way = |entry: &Entry| {
+        let [sets, line] = ["cache-sets", "cache-line-size"].map(|name| entry.cell(name));
+        sets?.checked_mul(line?)
+    };
+    let mut ways = caches.filter(|entry| level(entry) == Some(last)).map(way);
+    let first = ways.next()??;
+    let pages = first / PAGE as u32;
+    let sound = ways.all(|way| way == Some(first)) && pages.is_power_of_two() && pages > 1;
+    sound.then(|| pages.min(MAX_COLOURS))
 }
 
 /// The GIC of a board with so many CPUs; everything else is 0.

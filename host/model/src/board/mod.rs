@@ -13,7 +13,7 @@ mod tree;
 
 use std::path::Path;
 
-use bulkhead_abi::plan::Memory;
+use bulkhead_abi::plan::{MAX_COLOURS, Memory};
 use zerocopy::FromZeros;
 
 use self::named::{Resolved, Stated};
@@ -56,6 +56,8 @@ pub struct Board {
     pub parts: Parts,
     /// Path of the console in the tree.
     pub console: String,
+    /// Colours of its memory; none: they are not known.
+    pub colours: Option<u32>,
 }
 
 impl Board {
@@ -101,6 +103,7 @@ impl Board {
             cpus: (0..256).map(cpu).collect(),
             parts,
             console: String::new(),
+            colours: Some(MAX_COLOURS),
         }
     }
 }
@@ -167,6 +170,7 @@ pub fn load(
             cpus: facts.cpus,
             parts: facts.parts,
             console: facts.console,
+            colours: colours_of(spec, facts.colours, findings),
             dtb,
         }),
         Err(_) if lacking && spec.ram.is_empty() && memory.is_empty() => {
@@ -236,6 +240,27 @@ fn firmware_of(
         );
     }
     said
+}
+
+/// The colours of the board's memory: what the description says, else what the tree tells.
+fn colours_of(spec: &BoardSpec, told: Option<u32>, findings: &mut Vec<Finding>) -> Option<u32> {
+    let said = spec.colours.as_ref();
+    if let (Some(said), Some(told)) = (said, told)
+        && said.value != told
+    {
+        findings.push(
+            Finding::new(
+                Code::ColoursBoard,
+                "this is not what the board's device tree tells of its cache",
+            )
+            .at(
+                said.span.clone(),
+                format!("the tree tells of {told} colours"),
+            )
+            .help("leave `colours` out, or give a tree that is right"),
+        );
+    }
+    said.map(|said| said.value).or(told)
 }
 
 /// Reports parameters of a board that is not emulated: its device tree already states them.

@@ -37,6 +37,8 @@ pub struct BoardSpec {
     pub firmware: Option<Placed<String>>,
     /// PL011s of an emulated board; the first carries the consoles.
     pub uarts: Option<Placed<u32>>,
+    /// Colours of its memory.
+    pub colours: Option<Placed<u32>>,
 }
 
 impl BoardSpec {
@@ -144,6 +146,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         gic: None,
         firmware: None,
         uarts: None,
+        colours: None,
     };
     let spec = match (name, dtb) {
         (Some(name), None) => Some(spec(BoardSource::Named(name))),
@@ -190,6 +193,17 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
     let gic = reader.read(const { BOARD.number("gic") });
     let firmware = reader.read(const { BOARD.text("firmware") });
     let uarts = reader.read(const { BOARD.number("uarts") });
+    let colours = reader.read(const { BOARD.number("colours") });
+    if let Some(colours) = colours.as_ref().filter(|it| !it.value.is_power_of_two()) {
+        reader.report(
+            Finding::new(
+                Code::ColoursValue,
+                "the number of colours is a power of two",
+            )
+            .at(colours.span.clone(), "not one")
+            .help("it is the size of the cache, by its ways, by 4 KiB: 16 for 1 MiB of 16 ways"),
+        );
+    }
     reader.finish();
     spec.map(|spec| BoardSpec {
         cpu,
@@ -199,6 +213,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         gic,
         firmware,
         uarts,
+        colours: colours.filter(|colours| colours.value.is_power_of_two()),
         ..spec
     })
 }

@@ -43,6 +43,9 @@ pub enum Code {
     ChannelUnknownVm,
     ClassLacking,
     ClassSuperfluous,
+    ColoursBoard,
+    ColoursShared,
+    ColoursValue,
     ConsoleMonitor,
     ConsoleRealtime,
     ConsoleService,
@@ -180,7 +183,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 150] = [
+    pub const ALL: [Self; 153] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -198,6 +201,9 @@ impl Code {
         Self::ChannelUnknownVm,
         Self::ClassLacking,
         Self::ClassSuperfluous,
+        Self::ColoursBoard,
+        Self::ColoursShared,
+        Self::ColoursValue,
         Self::ConsoleMonitor,
         Self::ConsoleRealtime,
         Self::ConsoleService,
@@ -353,6 +359,9 @@ impl Code {
             Self::ChannelUnknownVm => "bulkhead::channel::unknown-vm",
             Self::ClassLacking => "bulkhead::class::lacking",
             Self::ClassSuperfluous => "bulkhead::class::superfluous",
+            Self::ColoursBoard => "bulkhead::colours::board",
+            Self::ColoursShared => "bulkhead::colours::shared",
+            Self::ColoursValue => "bulkhead::colours::value",
             Self::ConsoleMonitor => "bulkhead::console::monitor",
             Self::ConsoleRealtime => "bulkhead::console::realtime",
             Self::ConsoleService => "bulkhead::console::service",

@@ -4,6 +4,7 @@ use bulkhead_abi::plan::{Class, PAGE};
 use toml::de::DeTable;
 
 use super::code::Code;
+use super::colours::{self, ColoursSpec};
 use super::cpu::{self, CpuTime};
 use super::finding::{Finding, Span};
 use super::keys::SERVICE;
@@ -25,6 +26,8 @@ pub struct ServiceSpec {
     pub memory: Option<Placed<u64>>,
     /// Another program for the VM, if the file says so.
     pub image: Option<Placed<String>>,
+    /// The colours of the memory of the VM.
+    pub colours: ColoursSpec,
 }
 
 /// Reports a VM whose kernel cannot use the disks and networks that it has: Linux' drivers wait for interrupts.
@@ -122,7 +125,9 @@ pub(super) fn read(
     let time = cpu::of_service(&mut reader);
     let memory = reader.read(const { SERVICE.quantity("memory") });
     let image = reader.read(const { SERVICE.text("image") });
+    let colours = colours::of_service(&mut reader);
     let of_vm = [
+        ("colours", colours.mask.as_ref().map(|mask| &mask.span)),
         ("memory", memory.as_ref().map(|memory| &memory.span)),
         ("image", image.as_ref().map(|image| &image.span)),
     ];
@@ -155,5 +160,6 @@ pub(super) fn read(
         time,
         memory,
         image,
+        colours,
     }
 }

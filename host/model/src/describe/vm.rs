@@ -5,6 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::class::{self, Deviation, InterruptSpec};
 use super::code::Code;
+use super::colours::{self, ColoursSpec};
 use super::cpu::{self, CpuSpec};
 use super::disk::{self, DiskSpec};
 use super::emulated::{self, DeviceSpec, GicSpec};
@@ -130,6 +131,8 @@ pub struct VmSpec {
     pub locked: Option<Span>,
     /// How it is asked to stop; none: it is not.
     pub stop: Option<StopSpec>,
+    /// The colours of its memory.
+    pub colours: ColoursSpec,
 }
 
 impl VmSpec {
@@ -210,6 +213,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let locked = reader.read(const { VM.flag("locked") });
     let locked = locked.filter(|flag| flag.value);
     let stop = stop::read(&mut reader);
+    let colours = colours::of_vm(&mut reader);
     let memory = memory_value(&mut reader, &name);
     reader.finish();
     let memory = memory.and_then(|memory| memory_spec(memory, findings));
@@ -257,6 +261,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         waits: waits.map(|flag| flag.span),
         locked: locked.map(|flag| flag.span),
         stop,
+        colours,
     }
 }
 

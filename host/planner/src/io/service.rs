@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU, MIN_POLL, PAGE};
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{
-    Code, CpuSpec, CpuTime, CrashSpec, DeviceSpec, Duration, Finding, GicSpec, InterruptSpec,
-    Limit, MemorySpec, PayloadSpec, Placed, RESETS, SERVICE_NAME, SharedSpec, Size, Span, System,
-    VmSpec,
+    Code, ColoursSpec, CpuSpec, CpuTime, CrashSpec, DeviceSpec, Duration, Finding, GicSpec,
+    InterruptSpec, Limit, MemorySpec, PayloadSpec, Placed, RESETS, SERVICE_NAME, SharedSpec, Size,
+    Span, System, VmSpec,
 };
 
 use super::device::{self, COUNTS, disk_places};
@@ -101,7 +101,9 @@ pub(crate) fn with_service<'a>(system: &'a System, disks: &Disks) -> Cow<'a, Sys
         value: PROGRAM.to_owned(),
         span: place.clone(),
     });
-    all.vms.push(vm_spec(place, size, image));
+    let mut service = vm_spec(place, size, image);
+    service.colours = system.io.colours.clone();
+    all.vms.push(service);
     Cow::Owned(all)
 }
 
@@ -185,6 +187,7 @@ fn vm_spec(place: Span, size: Placed<u64>, image: Placed<String>) -> VmSpec {
         waits: None,
         locked: None,
         stop: None,
+        colours: ColoursSpec::default(),
     }
 }
 

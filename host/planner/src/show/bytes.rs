@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use bulkhead_model::describe::class_name;
 
-use super::access;
 use super::document::{Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
+use super::{access, shown_colours};
 
 /// The plan in these bytes.
 ///
@@ -374,5 +374,6 @@ fn region(region: &Region) -> Mapped<'static> {
         pa: Hex(region.pa),
         size: region.size,
         access: access(region),
+        colours: shown_colours(region),
     }
 }

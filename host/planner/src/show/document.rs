@@ -140,6 +140,9 @@ pub(super) struct Mapped<'a> {
     pub pa: Hex,
     pub size: u64,
     pub access: &'static str,
+    /// None: it has all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub colours: Option<String>,
 }
 
 /// A device that EL2 emulates.

@@ -11,7 +11,7 @@ use bulkhead_model::describe::{CrashSpec, Deviation, class_name};
 use super::declared::{self, Declared};
 use super::document::{Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::virtio::{self, Service};
-use super::{access, el2_bytes, memory_map, profile_name, profile_why};
+use super::{access, el2_bytes, memory_map, profile_name, profile_why, shown_colours};
 use crate::{
     Planned, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedStop, PlannedVm, Runs, StopWay,
     usage,
@@ -521,6 +521,7 @@ fn regions(vm: &PlannedVm) -> Vec<Mapped<'_>> {
         pa: Hex(mapped.region.pa),
         size: mapped.region.size,
         access: access(&mapped.region),
+        colours: shown_colours(&mapped.region),
     });
     regions.collect()
 }

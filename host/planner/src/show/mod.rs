@@ -15,10 +15,12 @@ pub use page::{Parts, escape, fill, html};
 pub use text::text;
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, PAGE, Profile, Region, RegionKind,
+    ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, MAX_COLOURS, PAGE, Profile, Region,
+    RegionKind,
 };
 
-use bulkhead_model::describe::{CrashSpec, Limit, RESETS};
+use bulkhead_core::colours;
+use bulkhead_model::describe::{CrashSpec, Limit, RESETS, colours_text};
 use bulkhead_model::plural::count;
 
 use crate::io::COUNTERS;
@@ -36,6 +38,7 @@ struct Owned {
 /// Physical memory by address: image, RAM, shared memory, what firmware keeps.
 fn memory_map(planned: &Planned) -> Vec<Owned> {
     let image = &planned.image;
+    let mut coloured = Vec::new();
     let mut map = vec![Owned {
         start: image.base,
         size: image.size,
@@ -57,7 +60,10 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
             if !memory.contains(&region.kind) {
                 continue;
             }
-            if let Some(known) = map.iter_mut().find(|owned| owned.start == region.pa) {
+            let colours = shown_colours(region);
+            if colours.is_none()
+                && let Some(known) = map.iter_mut().find(|owned| owned.start == region.pa)
+            {
                 known.owners.push(index);
                 continue;
             }
@@ -66,16 +72,60 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
                 name if name.starts_with("disk ") || name == COUNTERS => name.to_owned(),
                 name => format!("shared: {name}"),
             };
-            map.push(Owned {
+            let owned = Owned {
                 start: region.pa,
                 size: region.size,
                 owners: vec![index],
                 what,
-            });
+            };
+            match colours.zip(colours::span(region)) {
+                Some((colours, span)) => coloured.push(Owned {
+                    start: span.start,
+                    size: span.end - span.start,
+                    what: format!("{} (colours {colours})", owned.what),
+                    ..owned
+                }),
+                None => map.push(owned),
+            }
         }
     }
+    map.extend(interleaved(coloured));
     map.sort_by_key(|owned| owned.start);
     map
+}
+
+/// What lies among pages of others, in one piece with these.
+fn interleaved(mut all: Vec<Owned>) -> Vec<Owned> {
+    all.sort_by_key(|owned| owned.start);
+    let mut pieces: Vec<Owned> = Vec::new();
+    for next in all {
+        match pieces.last_mut() {
+            Some(last) if next.start < last.start + last.size => {
+                let end = (next.start + next.size).max(last.start + last.size);
+                last.size = end - last.start;
+                // Shared memory comes once for each of its VMs.
+                if !last.what.contains(&next.what) {
+                    last.what = format!("{}, {}", last.what, next.what);
+                }
+                last.owners.extend(next.owners);
+                last.owners.sort_unstable();
+                last.owners.dedup();
+            }
+            _ => pieces.push(next),
+        }
+    }
+    pieces
+}
+
+/// Colours of a region as a description has them; none if it has all.
+fn shown_colours(region: &Region) -> Option<String> {
+    let mut count = MAX_COLOURS;
+    while count > 1 && region.colours.rotate_right(count / 2) == region.colours {
+        count /= 2;
+    }
+    let mask = ALL_COLOURS >> (MAX_COLOURS - count);
+    (region.colours != ALL_COLOURS)
+        .then(|| format!("{} of {count}", colours_text(region.colours & mask)))
 }
 
 /// Access in three letters, and whether nobody caches it.

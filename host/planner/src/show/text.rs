@@ -9,7 +9,8 @@ use bulkhead_core::sched::bound::Costs;
 use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
 
 use super::{
-    access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset, vcpu_name,
+    access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset,
+    shown_colours, vcpu_name,
 };
 use super::{declared, virtio};
 use crate::{
@@ -98,11 +99,13 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             };
             writeln!(
                 out,
-                "  maps       IPA {:#011x}  {pa}  {:>9}  {}  {}",
+                "  maps       IPA {:#011x}  {pa}  {:>9}  {}  {}{}",
                 region.ipa,
                 Size(region.size).to_string(),
                 access(region),
-                mapped.what
+                mapped.what,
+                shown_colours(region)
+                    .map_or_else(String::new, |colours| format!(", colours {colours}"))
             )?;
         }
         for payload in &vm.payloads {

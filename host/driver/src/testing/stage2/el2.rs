@@ -13,7 +13,7 @@ use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::plan::Plan;
 use object::{Object, ObjectSymbol};
 
-use super::judge::{Cpu, name};
+use super::judge::{Cpu, has, name};
 use super::walk::{PAGE, Reader};
 
 /// EL2's gigabyte, and its blocks.
@@ -232,9 +232,8 @@ pub fn judge(
             (run.filter(|it| follows(*it)).count() == pages && !at(va - 1)).then_some(va)
         };
         for region in served(plan, pcpu) {
-            let inside = |leaf: &&Leaf| {
-                leaf.va >= EL2 + EL2_SIZE && leaf.pa.wrapping_sub(region.pa) < region.size
-            };
+            let inside =
+                |leaf: &&Leaf| leaf.va >= EL2 + EL2_SIZE && has(region, leaf.pa, leaf.size);
             let mapped: u64 = leaves.iter().filter(inside).map(|leaf| leaf.size).sum();
             // Memory that several of these VMs share is there for each of them.
             if mapped < region.size || !mapped.is_multiple_of(region.size) {
@@ -336,7 +335,7 @@ fn flaw(
             None => served(plan, pcpu).any(|region| {
                 let writes = region.access & ACCESS_WRITE != 0;
                 let usage = leaf.usage & !CONTIGUOUS == if writes { NORMAL } else { READ_ONLY };
-                usage && leaf.pa >= region.pa && leaf.pa + leaf.size <= region.pa + region.size
+                usage && has(region, leaf.pa, leaf.size)
             }),
         };
         return (!fits).then_some("no service thread here may reach it");

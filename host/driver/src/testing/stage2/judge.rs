@@ -3,8 +3,9 @@
 use std::fmt;
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, NAME, PCPU_PAGES, Region, RegionKind,
-    STOLEN_TIME_PAGE, VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES, Vm,
+    ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, COLOUR_GROUP, NAME, PCPU_PAGES,
+    Region, RegionKind, STOLEN_TIME_PAGE, VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE,
+    VM_PAGES, Vm,
 };
 use bulkhead_core::plan::Plan;
 
@@ -173,15 +174,51 @@ fn walk_of(
     walk(vtcr, vttbr, read)
 }
 
+/// Where the bytes of a region are, one place after the other: page by page, as its colours are defined, and not as EL2 finds them.
+fn places(region: &Region) -> Vec<(u64, u64)> {
+    if region.colours == ALL_COLOURS {
+        return vec![(region.pa, region.size)];
+    }
+    let pages = (region.pa..).step_by(PAGE as usize);
+    let own = pages.filter(|pa| region.colours >> (pa / PAGE % 64) & 1 != 0);
+    let own = own.take((region.size / PAGE) as usize);
+    own.map(|pa| (pa, PAGE)).collect()
+}
+
+/// Whether a region has these bytes, which are a page, or larger in one that has all colours.
+pub fn has(region: &Region, pa: u64, size: u64) -> bool {
+    let each = u64::from(region.colours.count_ones()) * PAGE;
+    let end = region.pa + region.size.div_ceil(each) * COLOUR_GROUP;
+    match region.colours {
+        ALL_COLOURS => region.pa <= pa && pa + size <= region.pa + region.size,
+        colours => {
+            colours >> (pa / PAGE % 64) & 1 != 0 && size == PAGE && (region.pa..end).contains(&pa)
+        }
+    }
+}
+
 /// Returns what is missing, and what is mapped without being in the plan.
 fn content(plan: &Plan<'_>, base: u64, index: usize, walk: &Walk) -> Vec<String> {
     let mut wrong = walk.wrong.clone();
-    let expected = merge(plan.regions_of(index).iter().map(|region| Run {
-        ipa: region.ipa,
-        pa: of_pool(plan, base, region).unwrap_or(region.pa),
-        size: region.size,
-        usage: usage(region),
-    }));
+    let expected = plan.regions_of(index).iter().flat_map(|region| {
+        let places = match of_pool(plan, base, region) {
+            Some(pa) => vec![(pa, region.size)],
+            None => places(region),
+        };
+        let mut ipa = region.ipa;
+        let runs = places.into_iter().map(move |(pa, size)| {
+            let run = Run {
+                ipa,
+                pa,
+                size,
+                usage: usage(region),
+            };
+            ipa += size;
+            run
+        });
+        runs.collect::<Vec<_>>()
+    });
+    let expected = merge(expected);
     let found = merge(walk.leaves.iter().map(|leaf| Run {
         ipa: leaf.ipa,
         pa: leaf.pa,
@@ -261,9 +298,7 @@ fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let shared = |pa: u64, size: u64| {
         let shares = |region: &Region| {
             let registers = region.kind == RegionKind::Gicv as u16;
-            (registers || region.kind == RegionKind::Shared as u16)
-                && region.pa <= pa
-                && pa + size <= region.pa + region.size
+            (registers || region.kind == RegionKind::Shared as u16) && has(region, pa, size)
         };
         plan.regions.iter().any(shares)
     };

@@ -297,11 +297,14 @@ UP = 2
 
 def physical(vm, ipa, size):
     """Bytes of the RAM of a VM, or None."""
+    found = b""
     for start, place, length in vm["ram"]:
-        if start <= ipa and ipa + size <= start + length:
+        if size and start <= ipa < start + length:
+            part = min(size, start + length - ipa)
             with Physical() as memory:
-                return bytes(memory.read_memory(place + ipa - start, size))
-    return None
+                found += bytes(memory.read_memory(place + ipa - start, part))
+            ipa, size = ipa + part, size - part
+    return None if size else found
 
 
 class Device:

@@ -11,6 +11,7 @@ use bulkhead_abi::plan::{
     NONE, PAGE, PCPU_PAGES, RegionKind, VCPU_PAGES, VIRTIO_CONSOLE, VIRTIO_PAGES, VM_PAGES,
     VirtioDevice,
 };
+use bulkhead_core::colours;
 use bulkhead_core::plan::{Plan, rows_of};
 use object::{Object, ObjectSegment};
 use serde::Serialize;
@@ -194,7 +195,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
             let holds =
                 ram.find(|region| (region.ipa..region.ipa + region.size).contains(&row.window))?;
             let name = names.get(usize::from(it.vm))?.clone();
-            Some((name, row.window - holds.ipa + holds.pa))
+            Some((name, colours::piece(holds, row.window - holds.ipa)?.pa))
         });
         Device {
             vm: names.get(usize::from(row.vm)).cloned().unwrap_or_default(),
@@ -238,9 +239,14 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
         let program = program.and_then(|file| fs::canonicalize(file).ok());
         let ram = plan.regions_of(index).iter();
         let ram = ram.filter(|region| region.kind == RegionKind::Ram as u16);
-        let ram: Vec<_> = ram
-            .map(|region| [region.ipa, region.pa, region.size])
-            .collect();
+        let ram = ram.flat_map(|region| {
+            colours::pieces(region).scan(region.ipa, |ipa, piece| {
+                let at = *ipa;
+                *ipa += piece.size;
+                Some([at, piece.pa, piece.size])
+            })
+        });
+        let ram: Vec<_> = ram.collect();
         Vm {
             linux: system.linux.contains(&name),
             name,

@@ -1,0 +1,190 @@
+//! Which pages of memory a region has. Pages whose numbers are the same modulo the size of a cache's way compete for the same sets of it: they
+//! have one colour. A region that keeps to some colours has, of each 64 pages, those whose bits are set in [`Region::colours`]; its pages follow
+//! one another in that order.
+
+use bulkhead_abi::plan::{ALL_COLOURS, COLOUR_GROUP, PAGE, Region};
+
+use crate::plan::{Span, aligned};
+
+/// Bytes of a region that follow one another in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Physical address.
+    pub pa: u64,
+    /// Bytes, not 0.
+    pub size: u64,
+}
+
+/// Where the byte of a region that is `offset` bytes behind its start lies, and how much of the region follows it in memory. `None` behind the
+/// end of the region, and for one without any colour.
+pub fn piece(region: &Region, offset: u64) -> Option<Piece> {
+    let left = region.size.checked_sub(offset).filter(|left| *left != 0)?;
+    if region.colours == ALL_COLOURS {
+        return Some(Piece {
+            pa: region.pa.wrapping_add(offset),
+            size: left,
+        });
+    }
+    let page = offset / PAGE;
+    let each = u64::from(region.colours.count_ones());
+    let group = page.checked_div(each)?;
+    let mut before = page.wrapping_sub(group.wrapping_mul(each)) as u32;
+    let (mut rest, mut first) = (region.colours, 0_u32);
+    // Adjacent colours at a time, which is 32 times at most.
+    while rest != 0 {
+        let gap = rest.trailing_zeros();
+        rest = rest.wrapping_shr(gap);
+        first = first.wrapping_add(gap);
+        let run = (!rest).trailing_zeros();
+        if before < run {
+            let page = u64::from(first.wrapping_add(before)).wrapping_mul(PAGE);
+            let inside = offset % PAGE;
+            let pages = u64::from(run.wrapping_sub(before));
+            return Some(Piece {
+                pa: region
+                    .pa
+                    .wrapping_add(group.wrapping_mul(COLOUR_GROUP))
+                    .wrapping_add(page)
+                    .wrapping_add(inside),
+                size: pages.wrapping_mul(PAGE).wrapping_sub(inside).min(left),
+            });
+        }
+        before = before.wrapping_sub(run);
+        rest = rest.wrapping_shr(run);
+        first = first.wrapping_add(run);
+    }
+    None
+}
+
+/// The pieces of a region in the order of its addresses.
+pub fn pieces(region: &Region) -> impl Iterator<Item = Piece> + '_ {
+    let mut offset = 0_u64;
+    core::iter::from_fn(move || {
+        let piece = piece(region, offset)?;
+        offset = offset.wrapping_add(piece.size);
+        Some(piece)
+    })
+}
+
+/// The addresses from the first to the last byte of a region, between which others may have pages of other colours. `None` if it is empty, has
+/// no colour, or goes beyond the last address.
+pub fn span(region: &Region) -> Option<Span> {
+    let groups = (region.size / PAGE).checked_div(region.colours.count_ones().into())?;
+    let last = piece(region, region.size.checked_sub(1)?)?;
+    // All addresses grow with the number of groups, which may not be more than the address space has.
+    region.pa.checked_add(groups.checked_mul(COLOUR_GROUP)?)?;
+    let start = piece(region, 0)?.pa;
+    Span::new(start, last.pa.checked_sub(start)?.checked_add(last.size)?)
+}
+
+/// Whether two regions have a page in common.
+pub fn meet(one: &Region, other: &Region) -> bool {
+    let spans = span(one).zip(span(other));
+    one.colours & other.colours != 0 && spans.is_none_or(|(one, other)| one.overlaps(other))
+}
+
+/// Whether the region has this physical address.
+pub fn has(region: &Region, pa: u64) -> bool {
+    let bit = 1_u64.wrapping_shl((pa / PAGE) as u32);
+    region.colours & bit != 0 && span(region).is_some_and(|span| span.has(pa))
+}
+
+/// Whether the colours of a region fit its place: it has one, and if it has not all, its start is where bit 0 stands.
+pub const fn is_placed(region: &Region) -> bool {
+    region.colours == ALL_COLOURS || region.colours != 0 && aligned(region.pa, COLOUR_GROUP)
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_abi::plan::{NONE, RegionKind};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn region(pa: u64, pages: u64, colours: u64) -> Region {
+        Region {
+            vm: 0,
+            kind: RegionKind::Ram as u16,
+            access: 7,
+            shared: NONE,
+            ipa: 0x4000_0000,
+            pa,
+            size: pages * PAGE,
+            colours,
+        }
+    }
+
+    /// The pages of a region as the definition of its field has it, one by one.
+    fn pages(region: &Region) -> Vec<u64> {
+        let numbers = region.pa / PAGE..;
+        let own = numbers.filter(|page| region.colours >> (page % 64) & 1 != 0);
+        own.map(|page| page * PAGE)
+            .take((region.size / PAGE) as usize)
+            .collect()
+    }
+
+    const BASE: u64 = 0x4004_0000;
+
+    proptest! {
+        #[test]
+        fn each_page_is_where_the_bits_say(pages_ in 1..400_u64, colours in any::<u64>().prop_map(|c| c.max(1)), inside in 0..PAGE) {
+            let region = region(BASE, pages_, colours);
+            let wanted = pages(&region);
+            for (page, pa) in wanted.iter().enumerate() {
+                let found = piece(&region, page as u64 * PAGE + inside).unwrap();
+                prop_assert_eq!(found.pa, pa + inside);
+                let follow = wanted[page..].windows(2).take_while(|two| two[0] + PAGE == two[1] && two[1] % COLOUR_GROUP != 0);
+                let follow = follow.count() as u64;
+                prop_assert!(colours == ALL_COLOURS || found.size == (follow + 1) * PAGE - inside);
+            }
+            prop_assert_eq!(piece(&region, region.size), None);
+            let all = pieces(&region).map(|piece| piece.size).sum::<u64>();
+            prop_assert_eq!(all, region.size);
+            let span = span(&region).unwrap();
+            prop_assert_eq!((span.start, span.end), (wanted[0], wanted.last().unwrap() + PAGE));
+            for page in BASE / PAGE - 64..span.end / PAGE + 64 {
+                let pa = page * PAGE + inside;
+                prop_assert_eq!(has(&region, pa), wanted.contains(&(page * PAGE)));
+            }
+        }
+
+        #[test]
+        fn regions_meet_if_they_share_a_page_or_could(
+            one in (0..4_u64, 1..300_u64, any::<u64>()),
+            other in (0..4_u64, 1..300_u64, any::<u64>()),
+        ) {
+            let region = |(group, pages, colours): (u64, u64, u64)| {
+                // Few colours, so that there are some that do not meet.
+                region(BASE + group * COLOUR_GROUP, pages, colours & colours.rotate_left(7) | 1 << (group * 13))
+            };
+            let (one, other) = (region(one), region(other));
+            let theirs = pages(&other);
+            let share = pages(&one).iter().any(|page| theirs.contains(page));
+            prop_assert!(meet(&one, &other) || !share);
+            prop_assert!(!meet(&one, &other) || one.colours & other.colours != 0);
+            prop_assert_eq!(meet(&one, &other), meet(&other, &one));
+        }
+    }
+
+    #[test]
+    fn what_has_no_place_has_no_span() {
+        assert_eq!(span(&region(BASE, 4, 0)), None);
+        assert_eq!(span(&region(BASE, 0, 5)), None);
+        assert_eq!(span(&region(!0 << 18, 200, 5)), None);
+        let long = Region {
+            size: !0 << 12,
+            ..region(BASE, 1, 5)
+        };
+        assert_eq!(span(&long), None);
+        assert_eq!(
+            span(&Region {
+                size: 1 << 63,
+                ..region(1 << 63, 1, 1)
+            }),
+            None
+        );
+        assert!(is_placed(&region(BASE, 4, 5)) && !is_placed(&region(BASE + PAGE, 4, 5)));
+        assert!(is_placed(&region(BASE + PAGE, 4, ALL_COLOURS)) && !is_placed(&region(BASE, 4, 0)));
+    }
+}

@@ -1,0 +1,118 @@
+//! `colours` and `share_colours` of a VM: which pages of memory it has, so that others do not evict what it keeps in the cache that all share.
+
+use bulkhead_abi::plan::MAX_COLOURS;
+
+use super::code::Code;
+use super::finding::{Finding, Span};
+use super::keys::{SERVICE, VM};
+use super::reader::{Placed, Reader};
+
+/// The colours of a VM.
+#[derive(Clone, Debug, Default)]
+pub struct ColoursSpec {
+    /// A bit for each; none: all that the board has.
+    pub mask: Option<Placed<u64>>,
+    /// Place at which the description says that others may have the same.
+    pub shared: Option<Span>,
+}
+
+/// Reads both of a VM.
+pub(super) fn of_vm(reader: &mut Reader) -> ColoursSpec {
+    let text = reader.read(const { VM.text("colours") });
+    let shared = reader.read(const { VM.flag("share_colours") });
+    spec(text, shared, reader)
+}
+
+/// Reads both of the VM that serves devices.
+pub(super) fn of_service(reader: &mut Reader) -> ColoursSpec {
+    let text = reader.read(const { SERVICE.text("colours") });
+    let shared = reader.read(const { SERVICE.flag("share_colours") });
+    spec(text, shared, reader)
+}
+
+fn spec(
+    text: Option<Placed<String>>,
+    shared: Option<Placed<bool>>,
+    reader: &mut Reader,
+) -> ColoursSpec {
+    let mask = text.and_then(|text| match parse(&text.value) {
+        Ok(mask) => Some(text.map(|_| mask)),
+        Err(why) => {
+            reader.report(
+                Finding::new(
+                    Code::ColoursValue,
+                    format!("`{}` are no colours", text.value),
+                )
+                .at(text.span.clone(), why)
+                .help("such as \"0-7\" or \"0-3, 8\": numbers from 0 to 63 and ranges of them"),
+            );
+            None
+        }
+    });
+    ColoursSpec {
+        mask,
+        shared: shared.filter(|flag| flag.value).map(|flag| flag.span),
+    }
+}
+
+/// The bits of numbers and ranges.
+fn parse(text: &str) -> Result<u64, String> {
+    let mut mask = 0;
+    for part in text.split(',').map(str::trim) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| {
+            let number = text.trim().parse::<u32>();
+            let number = number.map_err(|_| format!("`{part}` is no number or range"))?;
+            match number {
+                0..MAX_COLOURS => Ok(number),
+                _ => Err(format!("there is no colour {number} on any board")),
+            }
+        };
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("`{part}` ends before it begins"));
+        }
+        mask |= u64::MAX >> (MAX_COLOURS - 1 - (last - first)) << first;
+    }
+    Ok(mask)
+}
+
+/// The colours of a mask as a description has them.
+pub fn colours_text(mask: u64) -> String {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < MAX_COLOURS && mask >> at != 0 {
+        at += (mask >> at).trailing_zeros();
+        let run = (!(mask >> at)).trailing_zeros().min(MAX_COLOURS - at);
+        parts.push(match run {
+            1 => at.to_string(),
+            _ => format!("{at}-{}", at + run - 1),
+        });
+        at += run;
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ranges_are_bits() {
+        assert_eq!(parse("0-3, 8"), Ok(0x10f));
+        assert_eq!(parse("63"), Ok(1 << 63));
+        assert_eq!(parse("0-63"), Ok(u64::MAX));
+        for wrong in ["", "4-3", "64", "1,,2", "a", "-1", "1-", "0x3"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_back(mask in 1..u64::MAX) {
+            prop_assert_eq!(parse(&colours_text(mask)), Ok(mask));
+        }
+    }
+}

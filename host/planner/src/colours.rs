@@ -1,0 +1,144 @@
+//! Colours of memory: which VM has which, and who may have the same.
+
+use bulkhead_abi::plan::{ALL_COLOURS, MAX_COLOURS};
+
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Code, Finding, SharedSpec, System, VmSpec, colours_text};
+
+/// [`Region::colours`](bulkhead_abi::plan::Region::colours) of the RAM of a VM. What is wrong was reported, and is left out.
+pub(super) fn of_vm(vm: &VmSpec, board: &Board) -> u64 {
+    let mask = vm.colours.mask.as_ref().zip(board.colours);
+    mask.map_or(ALL_COLOURS, |(mask, count)| repeat(mask.value, count))
+}
+
+/// The same of shared memory: those of its VMs.
+pub(super) fn of_shared(shared: &SharedSpec, system: &System, board: &Board) -> u64 {
+    let vms = shared.vms.iter().filter_map(|(vm, _)| system.vms.get(*vm));
+    // That nobody has it was reported.
+    vms.map(|vm| of_vm(vm, board))
+        .reduce(|all, one| all | one)
+        .unwrap_or(ALL_COLOURS)
+}
+
+/// The bits of a mask of `count` colours, for all that a region has bits for.
+fn repeat(mask: u64, count: u32) -> u64 {
+    let mask = mask & ALL_COLOURS >> (MAX_COLOURS - count);
+    (0..MAX_COLOURS / count).fold(0, |all, n| all | mask << (n * count))
+}
+
+/// Reports colours that the board does not have, and those that VMs share without saying so.
+pub(super) fn check(system: &System, board: &Board, findings: &mut Vec<Finding>) {
+    let of_board = system.board.as_ref().map(|board| board.place());
+    for vm in &system.vms {
+        let Some(mask) = &vm.colours.mask else {
+            continue;
+        };
+        let Some(count) = board.colours else {
+            findings.push(
+                Finding::new(Code::ColoursBoard, "the colours of this board's memory are not known")
+                    .at(mask.span.clone(), "colours of which cache?")
+                    .also(of_board.clone(), "its device tree does not tell the size and the ways of a cache that the CPUs share")
+                    .help("add `colours` to [board]: the size of that cache, by its ways, by 4 KiB, such as 16 for 1 MiB of 16 ways"),
+            );
+            continue;
+        };
+        let beyond = mask.value & !(ALL_COLOURS >> (MAX_COLOURS - count));
+        if beyond != 0 {
+            let what = format!(
+                "this board's memory has no colours {}",
+                colours_text(beyond)
+            );
+            findings.push(
+                Finding::new(Code::ColoursBoard, what)
+                    .at(
+                        mask.span.clone(),
+                        format!("it has {count}: 0-{}", count - 1),
+                    )
+                    .also(of_board.clone(), "this board")
+                    .help("name those that it has"),
+            );
+        }
+    }
+    if system.vms.iter().all(|vm| vm.colours.mask.is_none()) {
+        return;
+    }
+    check_shared(system, board, findings);
+}
+
+/// Whether both say that others may have the same colours.
+fn both_say(one: &VmSpec, other: &VmSpec) -> bool {
+    one.colours.shared.is_some() && other.colours.shared.is_some()
+}
+
+fn check_shared(system: &System, board: &Board, findings: &mut Vec<Finding>) {
+    let place = |vm: &VmSpec| {
+        let mask = vm.colours.mask.as_ref();
+        mask.map_or(vm.name.span.clone(), |mask| mask.span.clone())
+    };
+    for (n, vm) in system.vms.iter().enumerate() {
+        let own = of_vm(vm, board);
+        let others = system.vms.iter().take(n);
+        let mut others =
+            others.filter(|other| !both_say(vm, other) && !is_plain(own & of_vm(other, board)));
+        let Some(other) = others.find(|other| own & of_vm(other, board) != 0) else {
+            continue;
+        };
+        let what = format!(
+            "`{}` and `{}` have memory of the same colours",
+            other.name.value, vm.name.value
+        );
+        let said = |vm: &VmSpec| match &vm.colours.mask {
+            Some(mask) => format!("`{}` has {}", vm.name.value, colours_text(mask.value)),
+            None => format!("`{}` has all, as it names none", vm.name.value),
+        };
+        findings.push(
+            Finding::new(Code::ColoursShared, what)
+                .at(place(vm), said(vm))
+                .at(place(other), said(other))
+                .help("give them different `colours`; or say share_colours = true in both, and each evicts from the cache what the other needs"),
+        );
+    }
+    for shared in &system.shared {
+        let colours = of_shared(shared, system, board);
+        let users = || shared.vms.iter().filter_map(|(vm, _)| system.vms.get(*vm));
+        let strangers = system.vms.iter().enumerate();
+        let mut strangers = strangers
+            .filter(|(n, _)| shared.vms.iter().all(|(vm, _)| vm != n))
+            .map(|(_, vm)| vm);
+        let met = strangers.find(|vm| {
+            let common = colours & of_vm(vm, board);
+            common != 0 && !is_plain(common) && users().any(|user| !both_say(user, vm))
+        });
+        if let Some(vm) = met {
+            let what = format!(
+                "the shared memory `{}` has colours of `{}`, which does not have it",
+                shared.name.value, vm.name.value
+            );
+            findings.push(
+                Finding::new(Code::ColoursShared, what)
+                    .at(shared.name.span.clone(), "it has the colours of all its VMs")
+                    .at(place(vm), "these")
+                    .help("give `colours` to all VMs that have it; or say share_colours = true in all of them"),
+            );
+        }
+    }
+}
+
+/// Whether two regions with these colours in common have all.
+const fn is_plain(common: u64) -> bool {
+    common == ALL_COLOURS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_repeated_as_the_cache_repeats() {
+        assert_eq!(repeat(0x1, 2), 0x5555_5555_5555_5555);
+        assert_eq!(repeat(0x00ff, 16), 0x00ff_00ff_00ff_00ff);
+        assert_eq!(repeat(0xffff, 16), ALL_COLOURS);
+        assert_eq!(repeat(0x1_00ff, 16), 0x00ff_00ff_00ff_00ff);
+        assert_eq!(repeat(1 << 63, 64), 1 << 63);
+    }
+}
