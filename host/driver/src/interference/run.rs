@@ -59,33 +59,46 @@ pub const WORKS: [Work; 10] = [
     work("basicmath-large", "basicmath=4000", 32),
 ];
 
-/// What else runs.
+/// What else runs, and whether memory keeps to colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Setting {
-    /// Nothing.
-    Solo,
-    /// Three VMs that write a word in each line of 512 KiB, again and again. An emulator's CPUs take turns, which the ticks of these VMs end: what is evicted in a turn comes
-    /// back in the next one, so that two lengths show how much is due to that.
-    Beside {
-        /// Microseconds from tick to tick.
-        tick: u32,
-    },
+pub struct Setting {
+    /// Three VMs that write a word in each line of 512 KiB, again and again, with a tick of so many microseconds; none: nothing else runs. An emulator's CPUs take
+    /// turns, which these ticks end: what is evicted in a turn comes back in the next one, so that two lengths show how much is due to that.
+    pub tick: Option<u32>,
+    /// The VM has half of the shared cache, and the others a quarter each, which two of them share; else each has all.
+    pub coloured: bool,
 }
 
-impl Setting {
-    /// In the order of the columns.
-    pub const ALL: [Self; 3] = [
-        Self::Solo,
-        Self::Beside { tick: 50 },
-        Self::Beside { tick: 200 },
-    ];
+/// Turns of two lengths.
+pub const TICKS: [u32; 2] = [50, 200];
 
-    /// In the words of the table.
+impl Setting {
+    /// In the order of the columns: those without colours first.
+    pub const ALL: [Self; 6] = {
+        let [short, long] = TICKS;
+        [
+            Self::of(None, false),
+            Self::of(Some(short), false),
+            Self::of(Some(long), false),
+            Self::of(None, true),
+            Self::of(Some(short), true),
+            Self::of(Some(long), true),
+        ]
+    };
+
+    const fn of(tick: Option<u32>, coloured: bool) -> Self {
+        Self { tick, coloured }
+    }
+
+    /// In the words of the picture.
     pub fn name(self) -> String {
-        match self {
-            Self::Solo => "solo".to_owned(),
-            Self::Beside { tick } => format!("beside three, ticks of {tick} us"),
+        let alone = match self.tick {
+            None => "solo".to_owned(),
+            Some(tick) => format!("beside three, ticks of {tick} us"),
+        };
+        match self.coloured {
+            true => format!("{alone}, coloured"),
+            false => alone,
         }
     }
 }
@@ -149,12 +162,24 @@ impl Lab {
     /// # Errors
     ///
     /// As for [`measure`]; or the turns of the CPUs are not longer where they should be.
-    pub fn settings(&self, work: Work) -> Result<[Run; 3], Failure> {
-        let [solo, short, long] = Setting::ALL;
-        let alone = self.run(work, solo, 0)?;
-        let instructions = alone.vm.instructions;
-        let short = self.run(work, short, instructions)?;
-        let long = self.run(work, long, instructions)?;
+    pub fn settings(&self, work: Work) -> Result<[Run; 6], Failure> {
+        let [plain, coloured] = [false, true].map(|coloured| self.turns(work, coloured));
+        let ([a, b, c], [d, e, f]) = (plain?, coloured?);
+        Ok([a, b, c, d, e, f])
+    }
+
+    /// Runs work alone and beside others, with turns of both lengths.
+    fn turns(&self, work: Work, coloured: bool) -> Result<[Run; 3], Failure> {
+        let alone = self.run(work, Setting::of(None, coloured), 0)?;
+        let beside = |tick| {
+            self.run(
+                work,
+                Setting::of(Some(tick), coloured),
+                alone.vm.instructions,
+            )
+        };
+        let [short, long] = TICKS.map(beside);
+        let (short, long) = (short?, long?);
         // Otherwise two columns would show one thing.
         if long.turn < 2 * short.turn {
             let why = format!(
@@ -177,16 +202,17 @@ impl Lab {
     }
 
     fn counted(&self, work: Work, setting: Setting, alone: u64) -> Result<Counted, Failure> {
-        let others = match setting {
-            Setting::Solo => "tick=100 ms=0".to_owned(),
-            Setting::Beside { tick } => format!("tick={tick} ms={}", milliseconds(alone)),
+        let others = match setting.tick {
+            None => "tick=100 ms=0".to_owned(),
+            Some(tick) => format!("tick={tick} ms={}", milliseconds(alone)),
         };
         let folder = self.folder.path();
-        let built = variant(
-            SYSTEM,
-            &[(MEASURED, work.argument), (OTHERS, &others)],
-            folder,
-        )?;
+        let mut words = vec![(MEASURED, work.argument.to_owned()), (OTHERS, others)];
+        if setting.coloured {
+            words.extend(colours(&self.geometry));
+        }
+        let words: Vec<_> = words.iter().map(|(old, new)| (*old, &**new)).collect();
+        let built = variant(SYSTEM, &words, folder)?;
         let guest = Program::read(&cross_build::guest(GUEST)?)?;
         let marks = guest.marks("mark_begin", "mark_end")?;
         let output = folder.join("counted.json");
@@ -211,6 +237,21 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
+/// What the description says of colours: half of them for the VM that is measured, a quarter for each other.
+fn colours(geometry: &Geometry) -> [(&'static str, String); 5] {
+    let count = geometry.colours();
+    let (half, quarter) = (count / 2, count / 4);
+    let own = |row: &str, first, last| format!("{row}\ncolours = \"{first}-{last}\"");
+    let shared = |row, first| own(row, first, first + quarter - 1) + "\nshare_colours = true";
+    [
+        ("cpus = 4", format!("cpus = 4\ncolours = {count}")),
+        ("pcpus = [0]", own("pcpus = [0]", 0, half - 1)),
+        ("pcpus = [1]", shared("pcpus = [1]", half)),
+        ("pcpus = [2]", shared("pcpus = [2]", half + quarter)),
+        ("pcpus = [3]", shared("pcpus = [3]", half)),
+    ]
+}
+
 /// Milliseconds for which the others disturb work of so many instructions. Time is what all four CPUs execute, a nanosecond each; the work is done twice, once
 /// uncounted, and what it takes to start comes before.
 fn milliseconds(instructions: u64) -> u64 {
@@ -232,7 +273,7 @@ fn judged(work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failur
     for other in VM + 1..=VM + 3 {
         let instructions = of(other).unwrap_or_default().instructions;
         let there = instructions >= vm.instructions / 2;
-        if there != (setting != Setting::Solo) {
+        if there != setting.tick.is_some() {
             return Err(wrong(format!(
                 "VM {other} has executed {instructions} instructions beside {} of it",
                 vm.instructions
@@ -278,14 +319,14 @@ mod tests {
 
     #[test]
     fn a_run_counts_if_others_were_there_as_they_should() {
-        let beside = Setting::Beside { tick: 50 };
+        let [solo, beside, ..] = Setting::ALL;
         let judge = |setting, counted: &Counted| judged(WORKS[0], setting, counted);
-        let run = judge(Setting::Solo, &counted([1000, 0, 0, 0])).unwrap();
+        let run = judge(solo, &counted([1000, 0, 0, 0])).unwrap();
         assert_eq!(run.cycles, 1000 + 10 * 13 + 2 * 150);
         assert_eq!(run.turn, 100);
         assert!(judge(beside, &counted([1000, 900, 900, 900])).is_ok());
         assert!(judge(beside, &counted([1000, 900, 900, 100])).is_err());
-        assert!(judge(Setting::Solo, &counted([1000, 900, 0, 0])).is_err());
+        assert!(judge(solo, &counted([1000, 900, 0, 0])).is_err());
     }
 
     #[test]
@@ -309,7 +350,7 @@ mod tests {
                 ..good
             },
         ] {
-            assert!(judged(WORKS[0], Setting::Solo, &bad).is_err());
+            assert!(judged(WORKS[0], Setting::ALL[0], &bad).is_err());
         }
     }
 

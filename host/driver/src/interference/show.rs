@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bulkhead_runner::columns::{Column, Columns};
 
-use super::run::{Run, Setting};
+use super::run::Run;
 
 /// The runs of a work, in the order of its settings.
 fn by_work(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
@@ -21,60 +21,81 @@ fn slowdown(run: &Run, alone: &Run) -> f64 {
     run.cycles as f64 / alone.cycles.max(1) as f64
 }
 
-/// A table: for each work, the misses of the L2 and the cycles in each setting.
+/// Tables without and with colours: for each work, the misses of the L2 and the cycles in each setting.
 pub fn table(runs: &[Run]) -> String {
-    let settings = runs.chunk_by(|a, b| a.work == b.work).next();
-    let settings = settings.unwrap_or_default();
+    let kept = |coloured| part(runs, coloured);
+    let mean = |of: &Run| {
+        let alike = runs
+            .iter()
+            .filter(|run| run.setting.tick == of.setting.tick);
+        let turns: Vec<u64> = alike.map(|run| run.turn).collect();
+        turns.iter().sum::<u64>() / turns.len().max(1) as u64
+    };
+    let settings = by_work(runs).next().unwrap_or_default();
+    let turns = settings.iter().take(3).skip(1);
+    let turns: Vec<String> = turns.map(|run| mean(run).to_string()).collect();
+    format!(
+        "without colours\n{}\nwith colours: half of the shared cache for the VM, a quarter for each other\n{}\nmisses: of the shared L2, in a thousand instructions; time: cycles of the model, as a multiple of those alone without colours for \
+         `solo`, of `solo` for the others; evicted: lines that left the L2 for another VM's or EL2's, at most.\n\
+         Beside three VMs that write a word in each line of 512 KiB, with a tick of so many microseconds each: it ends the turns of the emulator's CPUs, which had {} instructions on average.\n",
+        kept(false),
+        kept(true),
+        turns.join(" and ")
+    )
+}
+
+/// The table of settings with colours or without.
+fn part(runs: &[Run], coloured: bool) -> String {
+    let chosen = |runs: &'_ [Run]| -> Vec<Run> {
+        let chosen = runs.iter().filter(|run| run.setting.coloured == coloured);
+        chosen.cloned().collect()
+    };
+    let settings = chosen(by_work(runs).next().unwrap_or_default());
     let mut columns = vec![Column::Left(0), Column::Right(0)];
     columns.extend(settings.iter().flat_map(|_| [Column::Right(0); 2]));
     columns.push(Column::Right(0));
     let mut table = Columns::new(&columns);
-    let short = |setting: Setting| match setting {
-        Setting::Solo => "solo".to_owned(),
-        Setting::Beside { tick } => format!("{tick} us"),
-    };
     let mut head = vec!["work".to_owned(), "instructions".to_owned()];
-    for run in settings {
-        head.extend([format!("misses, {}", short(run.setting)), "time".to_owned()]);
+    for run in &settings {
+        let short = match run.setting.tick {
+            None => "solo".to_owned(),
+            Some(tick) => format!("{tick} us"),
+        };
+        head.extend([format!("misses, {short}"), "time".to_owned()]);
     }
     head.push("evicted".to_owned());
     table.row(head);
     for runs in by_work(runs) {
+        let Some(plain) = runs.first() else { continue };
+        let runs = chosen(runs);
         let Some(alone) = runs.first() else { continue };
         let mut row = vec![
             alone.work.name.to_owned(),
             alone.vm.instructions.to_string(),
         ];
-        for run in runs {
+        for (n, run) in runs.iter().enumerate() {
+            let to = if n == 0 { plain } else { alone };
             row.extend([
                 format!("{:.2}", misses(run)),
-                format!("{:.3}", slowdown(run, alone)),
+                format!("{:.3}", slowdown(run, to)),
             ]);
         }
         let most = runs.iter().map(|run| run.vm.evicted).max();
         row.push(most.unwrap_or(0).to_string());
         table.row(row);
     }
-    let mean = |of: &Run| {
-        let alike = runs.iter().filter(|run| run.setting == of.setting);
-        let turns: Vec<u64> = alike.map(|run| run.turn).collect();
-        turns.iter().sum::<u64>() / turns.len().max(1) as u64
-    };
-    let turns = settings.iter().skip(1).map(|run| mean(run).to_string());
-    format!(
-        "{}\nmisses: of the shared L2, in a thousand instructions; time: cycles of the model, alone = 1; evicted: lines that left the L2 for another VM's or EL2's, at most.\n\
-         Beside three VMs that write a word in each line of 512 KiB, with a tick of so many microseconds each: it ends the turns of the emulator's CPUs, which had {} instructions on average.\n",
-        table.text(""),
-        turns.collect::<Vec<_>>().join(" and ")
-    )
+    table.text("")
 }
 
 const WIDTH: u32 = 860;
 const LEFT: u32 = 150;
 const RIGHT: u32 = 70;
-const TOP: u32 = 70;
+const TOP: u32 = 90;
 const BAR: u32 = 13;
-const COLOURS: [&str; 3] = ["#2a8f4f", "#c0392b", "#e59866"];
+/// Of the bars: without colours, then with.
+const FILLS: [&str; 6] = [
+    "#2a8f4f", "#c0392b", "#e59866", "#1f618d", "#5499c7", "#a9cce3",
+];
 
 /// An SVG document: the time of each work in each setting as a bar.
 pub fn svg(runs: &[Run]) -> String {
@@ -88,12 +109,13 @@ pub fn svg(runs: &[Run]) -> String {
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
          <text x=\"16\" y=\"24\" font-size=\"16\" font-weight=\"bold\">What VMs do to each other through the shared cache: time by a model of caches, alone = 1</text>\n"
     );
-    for ((n, run), colour) in (0..).zip(settings).zip(COLOURS) {
-        let x = 16 + 240 * n;
+    for ((n, run), colour) in (0..).zip(settings).zip(FILLS) {
+        let (x, y) = (16 + 270 * (n % 3), 38 + 20 * (n / 3));
         let _ = writeln!(
             text,
-            "<rect x=\"{x}\" y=\"38\" width=\"12\" height=\"12\" fill=\"{colour}\"/><text x=\"{}\" y=\"48\">{}</text>",
+            "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{colour}\"/><text x=\"{}\" y=\"{}\">{}</text>",
             x + 18,
+            y + 10,
             run.setting.name(),
         );
     }
@@ -111,7 +133,7 @@ pub fn svg(runs: &[Run]) -> String {
             top + 12,
             alone.work.name
         );
-        for ((n, run), colour) in (0..).zip(runs).zip(COLOURS) {
+        for ((n, run), colour) in (0..).zip(runs).zip(FILLS) {
             let (y, times) = (top + BAR * n, slowdown(run, alone));
             let long = times / longest * room;
             let _ = writeln!(
@@ -130,7 +152,7 @@ pub fn svg(runs: &[Run]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::WORKS;
+    use super::super::run::{Setting, WORKS};
     use super::*;
     use bulkhead_plugin::caches::Counts;
 
@@ -148,31 +170,32 @@ mod tests {
             turn: 500,
             cycles,
         };
-        let [solo, short, long] = Setting::ALL;
-        vec![
-            run(solo, 1, 1000, 0),
-            run(short, 50, 3000, 70),
-            run(long, 20, 1500, 40),
-        ]
+        let all = Setting::ALL.into_iter();
+        let counts = [
+            (1, 1000, 0),
+            (50, 3000, 70),
+            (20, 1500, 40),
+            (4, 1200, 0),
+            (6, 1260, 0),
+            (4, 1200, 2),
+        ];
+        { all.zip(counts) }
+            .map(|(setting, (misses, cycles, evicted))| run(setting, misses, cycles, evicted))
+            .collect()
     }
 
     #[test]
     fn a_row_has_misses_and_times_of_all_settings() {
         let text = table(&runs());
-        let row = text.lines().nth(1).unwrap();
-        let words: Vec<&str> = row.split_whitespace().collect();
+        let rows = text.lines().filter(|line| line.contains("stride-256k"));
+        let rows: Vec<String> = rows
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
         assert_eq!(
-            words,
+            rows,
             [
-                "stride-256k",
-                "2000",
-                "0.50",
-                "1.000",
-                "25.00",
-                "3.000",
-                "10.00",
-                "1.500",
-                "70"
+                "stride-256k 2000 0.50 1.000 25.00 3.000 10.00 1.500 70",
+                "stride-256k 2000 2.00 1.200 3.00 1.050 2.00 1.000 2"
             ]
         );
     }

@@ -145,7 +145,7 @@ fn old_bytes(plan: &[u8], file: &Path) -> Result<Vec<String>, String> {
         .regions
         .iter()
         .filter(|region| kinds.contains(&region.kind))
-        .filter_map(|region| bulkhead_core::colours::span(region))
+        .filter_map(bulkhead_core::colours::span)
         .map(|span| (span.start, span.end - span.start))
         .collect();
     regions.sort_unstable();
