@@ -66,45 +66,33 @@ fn copy(vcpu: &mut Vcpu, power: &Power, vm: usize, payload: &Payload) {
 }
 
 /// FDT_NOP, which makes a property vanish.
-const NOP: [u8; 4] = [0, 0, 0, 4];
+const NOP: u32 = u32::from_le_bytes([0, 0, 0, 4]);
+/// Words of a property before its value: FDT_PROP, length, name.
+const HEAD: usize = 3;
 
-/// Fills in the seeds of a VM's device tree.
+/// Fills in the seeds of a VM's device tree, word by word: the pages of a VM need not follow one another.
 fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
     let filled = random::seeds(vm, vcpu.id);
     for seed in seeds {
         sched::poll_and_yield(vcpu);
-        let size = seed.size.min(64) as usize;
-        let Some(filled) = &filled else {
-            // FDT_PROP, length, name, value: one NOP for each word.
-            for word in 0..size.wrapping_add(12) / 4 {
-                let at = seed.ipa.wrapping_add((word as u64).wrapping_mul(4));
-                write(vcpu, vm, at, &NOP);
+        let bytes: &[u8] = match &filled {
+            Some(filled) if seed.kind == SeedKind::Kaslr as u16 => &filled.kaslr,
+            Some(filled) => &filled.rng,
+            None => &[],
+        };
+        let (value, _) = bytes.as_chunks();
+        for n in 0..(seed.size.min(64) as usize / 4).wrapping_add(HEAD) {
+            let word = n.checked_sub(HEAD).and_then(|n| value.get(n));
+            let word = match word {
+                Some(word) => u32::from_le_bytes(*word),
+                None if filled.is_some() => continue,
+                None => NOP,
+            };
+            let at = seed.ipa.wrapping_add((n as u64).wrapping_mul(4));
+            if let Some(to) = plan::physical(vm, at) {
+                memory::write_word(&mut vcpu.copy_windows, to.pa, word);
             }
-            continue;
-        };
-        let bytes: &[u8] = if seed.kind == SeedKind::Kaslr as u16 {
-            &filled.kaslr
-        } else {
-            &filled.rng
-        };
-        let bytes = bytes.get(..size).unwrap_or(bytes);
-        write(vcpu, vm, seed.ipa.wrapping_add(12), bytes);
-    }
-}
-
-/// Writes a few bytes into the RAM of a VM.
-fn write(vcpu: &mut Vcpu, vm: usize, mut ipa: u64, mut bytes: &[u8]) {
-    while let Some(to) = plan::physical(vm, ipa) {
-        let now = bytes.len().min(to.size as usize);
-        let Some((now, rest)) = bytes.split_at_checked(now) else {
-            return;
-        };
-        if now.is_empty() {
-            return;
         }
-        memory::write(&mut vcpu.copy_windows, to.pa, now);
-        ipa = ipa.wrapping_add(now.len() as u64);
-        bytes = rest;
     }
 }
 

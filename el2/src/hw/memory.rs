@@ -117,20 +117,13 @@ pub fn tell(place: &AtomicU64, value: u64) {
     unsafe { core::arch::asm!("dc cvac, {0}", "dsb sy", in(reg) place, options(nostack)) };
 }
 
-/// Writes a few bytes at any physical address of a guest's memory and cleans their lines.
-pub fn write(copy_windows: &mut CopyWindows, pa: u64, bytes: &[u8]) {
-    for (n, byte) in bytes.iter().enumerate() {
-        let pa = pa.wrapping_add(n as u64);
-        if n == 0 || pa.is_multiple_of(BLOCK_SIZE) {
-            copy_windows.open(TARGET, pa, Use::Write);
-        }
-        let address = super::layout::block(TARGET).wrapping_add(pa % BLOCK_SIZE);
-        // SAFETY: [R-COPY-WINDOW] the byte lies in the copy window that is open.
-        unsafe {
-            core::arch::asm!("strb {0:w}, [{1}]", "dc civac, {1}", in(reg) u32::from(*byte), in(reg) address, options(nostack));
-        }
+/// Writes a word of guest memory and cleans its line; `pa` is a multiple of 4.
+pub fn write_word(copy_windows: &mut CopyWindows, pa: u64, word: u32) {
+    let address = copy_windows.open(TARGET, pa, Use::Write);
+    // SAFETY: [R-COPY-WINDOW] the word lies in the copy window that was just opened.
+    unsafe {
+        core::arch::asm!("str {0:w}, [{1}]", "dc civac, {1}", "dsb sy", in(reg) word, in(reg) address, options(nostack));
     }
-    super::sysreg::dsb();
     copy_windows.close(TARGET);
 }
 

@@ -164,20 +164,21 @@ impl Plan<'_> {
     /// Whether two regions may have pages of one colour: those of one VM may, those of boards that are not coloured, memory that both VMs map, and
     /// those of VMs that both say so.
     fn may_compete(&self, one: &Region, other: &Region) -> bool {
-        let apart = one.colours & other.colours == 0;
-        let plain = one.colours & other.colours == ALL_COLOURS;
-        if one.vm == other.vm || apart || plain || !is_memory(one) || !is_memory(other) {
-            return true;
-        }
-        let maps = |vm: u16, region: &Region| {
-            let mut regions = self.regions_of(vm.into()).iter();
-            region.kind == SHARED && regions.any(|other| other.shared == region.shared)
-        };
-        let says = |vm: u16| {
-            let vm = self.vms.get(usize::from(vm));
+        let common = one.colours & other.colours;
+        let free = one.vm == other.vm || common == 0 || common == ALL_COLOURS;
+        let memory = is_memory(one) && is_memory(other);
+        free || !memory || self.shares(one, other) || self.shares(other, one)
+    }
+
+    /// Whether the VM of `one` maps the shared memory that `other` is, or may have colours that others have, as `other`'s may, too.
+    fn shares(&self, one: &Region, other: &Region) -> bool {
+        let says = |region: &Region| {
+            let vm = self.vms.get(usize::from(region.vm));
             vm.is_some_and(|vm| vm.flags & VM_SHARES_COLOURS != 0)
         };
-        maps(one.vm, other) || maps(other.vm, one) || says(one.vm) && says(other.vm)
+        let mut own = self.regions_of(one.vm.into()).iter();
+        let maps = other.kind == SHARED && own.any(|region| region.shared == other.shared);
+        maps || says(one) && says(other)
     }
 
     /// Checks regions against each other, against the virtual GIC and against emulated devices.
