@@ -18,52 +18,83 @@ pub struct Piece {
 /// Where the byte of a region that is `offset` bytes behind its start lies, and how much of the region follows it in memory. `None` behind the
 /// end of the region, and for one without any colour.
 pub fn piece(region: &Region, offset: u64) -> Option<Piece> {
-    let left = region.size.checked_sub(offset).filter(|left| *left != 0)?;
-    if region.colours == ALL_COLOURS {
-        return Some(Piece {
-            pa: region.pa.wrapping_add(offset),
-            size: left,
-        });
+    let mut pieces = pieces(region);
+    let mut before = offset;
+    if region.colours != ALL_COLOURS {
+        let group = u64::from(region.colours.count_ones()).wrapping_mul(PAGE);
+        let groups = offset.checked_div(group)?;
+        let bytes = groups.wrapping_mul(group);
+        before = before.wrapping_sub(bytes);
+        pieces.left = pieces.left.checked_sub(bytes)?;
+        pieces.group = pieces.group.wrapping_add(groups.wrapping_mul(COLOUR_GROUP));
     }
-    let page = offset / PAGE;
-    let each = u64::from(region.colours.count_ones());
-    let group = page.checked_div(each)?;
-    let mut before = page.wrapping_sub(group.wrapping_mul(each)) as u32;
-    let (mut rest, mut first) = (region.colours, 0_u32);
-    // Adjacent colours at a time, which is 32 times at most.
-    while rest != 0 {
-        let gap = rest.trailing_zeros();
-        rest = rest.wrapping_shr(gap);
-        first = first.wrapping_add(gap);
-        let run = (!rest).trailing_zeros();
-        if before < run {
-            let page = u64::from(first.wrapping_add(before)).wrapping_mul(PAGE);
-            let inside = offset % PAGE;
-            let pages = u64::from(run.wrapping_sub(before));
+    // A group has 32 pieces at most.
+    loop {
+        let Piece { pa, size } = pieces.next()?;
+        if before < size {
             return Some(Piece {
-                pa: region
-                    .pa
-                    .wrapping_add(group.wrapping_mul(COLOUR_GROUP))
-                    .wrapping_add(page)
-                    .wrapping_add(inside),
-                size: pages.wrapping_mul(PAGE).wrapping_sub(inside).min(left),
+                pa: pa.wrapping_add(before),
+                size: size.wrapping_sub(before),
             });
         }
-        before = before.wrapping_sub(run);
-        rest = rest.wrapping_shr(run);
-        first = first.wrapping_add(run);
+        before = before.wrapping_sub(size);
     }
-    None
 }
 
 /// The pieces of a region in the order of its addresses.
-pub fn pieces(region: &Region) -> impl Iterator<Item = Piece> + '_ {
-    let mut offset = 0_u64;
-    core::iter::from_fn(move || {
-        let piece = piece(region, offset)?;
-        offset = offset.wrapping_add(piece.size);
-        Some(piece)
-    })
+pub const fn pieces(region: &Region) -> Pieces {
+    Pieces {
+        left: region.size,
+        group: region.pa,
+        colours: region.colours,
+        rest: region.colours,
+        passed: 0,
+    }
+}
+
+/// See [`pieces`].
+#[derive(Clone, Debug)]
+pub struct Pieces {
+    /// Bytes that are to come.
+    left: u64,
+    /// Address of the group of 64 pages.
+    group: u64,
+    colours: u64,
+    /// Colours of the pages of the group that were not passed yet, the next page at bit 0.
+    rest: u64,
+    /// Pages of the group that were passed.
+    passed: u32,
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        if self.left == 0 || self.colours == 0 {
+            return None;
+        }
+        if self.colours == ALL_COLOURS {
+            let size = core::mem::take(&mut self.left);
+            let pa = self.group;
+            return Some(Piece { pa, size });
+        }
+        if self.rest == 0 {
+            self.group = self.group.wrapping_add(COLOUR_GROUP);
+            self.rest = self.colours;
+            self.passed = 0;
+        }
+        let gap = self.rest.trailing_zeros();
+        let first = self.passed.wrapping_add(gap);
+        let rest = self.rest.wrapping_shr(gap);
+        let run = (!rest).trailing_zeros();
+        self.rest = rest.wrapping_shr(run);
+        self.passed = first.wrapping_add(run);
+        let pa = self.group.wrapping_add(u64::from(first).wrapping_mul(PAGE));
+        let size = u64::from(run).wrapping_mul(PAGE).min(self.left);
+        self.left = self.left.wrapping_sub(size);
+        Some(Piece { pa, size })
+    }
 }
 
 /// The addresses among which a region lies: whole groups of 64 pages where it keeps to some colours, so that those of the last one that it does

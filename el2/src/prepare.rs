@@ -3,7 +3,7 @@
 //! is asked of it.
 
 use bulkhead_abi::plan::{Payload, Region, RegionKind, Seed, SeedKind};
-use bulkhead_core::colours;
+use bulkhead_core::colours::{self, Piece};
 use bulkhead_core::cpu::power::{Phase, Power, Start};
 use bulkhead_core::cpu::smccc::Workarounds;
 use bulkhead_core::cpu::sysreg::IdRegisters;
@@ -20,11 +20,16 @@ use crate::{gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virti
 
 /// Zeroes a region, as long as the VM is to start.
 fn scrub(vcpu: &mut Vcpu, power: &Power, region: &Region) {
-    let mut done = 0;
-    while let Some(piece) = colours::piece(region, done).filter(|_| power.is_starting()) {
-        let slice = memory::scrub_slice(&mut vcpu.copy_windows, piece.pa, piece.size);
-        done = done.wrapping_add(slice);
-        sched::poll_and_yield(vcpu);
+    for Piece { mut pa, size } in colours::pieces(region) {
+        let end = pa.wrapping_add(size);
+        while pa < end {
+            if !power.is_starting() {
+                return;
+            }
+            let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
+            pa = pa.wrapping_add(done);
+            sched::poll_and_yield(vcpu);
+        }
     }
 }
 

@@ -36,8 +36,10 @@ const EL2_DATA: u64 = VALID | AF | INNER_SHAREABLE | 1 << 6 | 1 << 54;
 const CONTIGUOUS: u64 = 1 << 52;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
-/// Size in bytes that a descriptor of each level maps.
-const SPAN: [u64; 4] = [0, 1 << 30, 1 << 21, 1 << 12];
+/// Bytes that a descriptor of level 1 maps, as log2; of level 2; of level 3.
+const GIB: u32 = 30;
+const BLOCK: u32 = 21;
+const SMALL: u32 = PAGE.trailing_zeros();
 
 /// Reason why tables could not be built. [`Plan::check`](crate::plan::Plan::check) excludes all of
 /// them.
@@ -57,6 +59,8 @@ pub struct Builder<'a> {
     pages: &'a mut [Table],
     base: u64,
     used: usize,
+    /// The last table of pages, and the IPA from which on it maps; an IPA that there is not before there is one.
+    last: (u64, usize),
 }
 
 /// Attributes of the leaf descriptors of a region.
@@ -96,6 +100,7 @@ impl<'a> Builder<'a> {
             pages,
             base,
             used: 1,
+            last: (u64::MAX, 0),
         })
     }
 
@@ -129,45 +134,60 @@ impl<'a> Builder<'a> {
         let (mut pa, end) = (piece.pa, ipa.wrapping_add(piece.size));
         while ipa < end {
             let left = end.wrapping_sub(ipa);
-            let level = level_for(ipa, pa, left);
-            let span = SPAN[level];
-            let hint = if is_run(ipa, pa, left, span) {
-                CONTIGUOUS
-            } else {
-                0
-            };
-            self.put(ipa, pa, level, attributes | hint)?;
-            let run = if hint != 0 { 16 } else { 1 };
-            for n in 1..run {
-                let step = span.wrapping_mul(n);
-                self.put(
-                    ipa.wrapping_add(step),
-                    pa.wrapping_add(step),
-                    level,
-                    attributes | hint,
-                )?;
-            }
-            let done = span.wrapping_mul(run);
-            ipa = ipa.wrapping_add(done);
-            pa = pa.wrapping_add(done);
+            let shift = shift_for(ipa | pa, left);
+            let run = 16_u64 << shift;
+            let behind = ipa & run.wrapping_sub(1);
+            // At level 1 there is no gain: no board that this runs on has a run of 16 GiB.
+            let (hint, bytes) =
+                if (behind | pa & run.wrapping_sub(1)) == 0 && left >= run && shift != GIB {
+                    (CONTIGUOUS, run)
+                } else {
+                    // Up to where the next run could begin.
+                    (0, run.wrapping_sub(behind).min(left >> shift << shift))
+                };
+            let kind = if shift == SMALL { TABLE_OR_PAGE } else { 0 };
+            let descriptor = pa & ADDRESS | attributes | hint | kind;
+            self.put(ipa, descriptor, shift, (bytes >> shift) as usize)?;
+            ipa = ipa.wrapping_add(bytes);
+            pa = pa.wrapping_add(bytes);
         }
         Ok(())
     }
 
-    /// Writes one leaf descriptor, and the tables above it where they do not exist.
-    fn put(&mut self, ipa: u64, pa: u64, level: usize, attributes: u64) -> Result<(), Error> {
-        let mut table = 0;
-        for above in 1..level {
-            table = self.descend(table, index(ipa, above))?;
+    /// Writes leaf descriptors that map 2^`shift` bytes each and follow one another in one table, and the tables above them where they do not exist.
+    fn put(
+        &mut self,
+        ipa: u64,
+        mut descriptor: u64,
+        shift: u32,
+        count: usize,
+    ) -> Result<(), Error> {
+        let range = ipa >> BLOCK;
+        let table = match self.last {
+            (last, table) if shift == SMALL && last == range => table,
+            _ => {
+                let mut table = 0;
+                if shift < GIB {
+                    table = self.descend(table, index(ipa, GIB))?;
+                }
+                if shift < BLOCK {
+                    table = self.descend(table, index(ipa, BLOCK))?;
+                    self.last = (range, table);
+                }
+                table
+            }
+        };
+        let first = index(ipa, shift);
+        let entries = self.pages.get_mut(table);
+        let entries = entries.and_then(|table| table.get_mut(first..first.wrapping_add(count)));
+        let step = 1_u64 << shift;
+        for entry in entries.ok_or(Error::OutOfPages)? {
+            if *entry != 0 {
+                return Err(Error::Overlap);
+            }
+            *entry = descriptor;
+            descriptor = descriptor.wrapping_add(step);
         }
-        let entry = self
-            .entry(table, index(ipa, level))
-            .ok_or(Error::OutOfPages)?;
-        if *entry != 0 {
-            return Err(Error::Overlap);
-        }
-        let kind = if level == 3 { TABLE_OR_PAGE } else { 0 };
-        *entry = pa & ADDRESS | attributes | kind;
         Ok(())
     }
 
@@ -201,45 +221,35 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Index of the descriptor for `ipa` in a table of this level.
-const fn index(ipa: u64, level: usize) -> usize {
-    // By shifts and not by `SPAN[level]`: no panic, whose message would bring formatting along.
-    let shift = PAGE
-        .trailing_zeros()
-        .wrapping_add(9 * (3_u32.wrapping_sub(level as u32) & 3));
+/// Index of the descriptor for `ipa` in a table whose descriptors map 2^`shift` bytes each.
+const fn index(ipa: u64, shift: u32) -> usize {
     (ipa >> shift) as usize % 512
 }
 
-/// The level of the largest descriptor that both addresses and the rest of the region allow.
-const fn level_for(ipa: u64, pa: u64, left: u64) -> usize {
-    let mut level = 1;
-    while level < 3 {
-        if (ipa | pa).is_multiple_of(SPAN[level]) && left >= SPAN[level] {
-            return level;
-        }
-        level += 1;
+/// The size, as log2, of the largest descriptor that the bits of both addresses and the rest of the region allow.
+fn shift_for(bits: u64, left: u64) -> u32 {
+    let fits = |shift: u32| bits & ((1 << shift) - 1) == 0 && left >> shift != 0;
+    if fits(GIB) {
+        GIB
+    } else if fits(BLOCK) {
+        BLOCK
+    } else {
+        SMALL
     }
-    3
-}
-
-/// Whether sixteen descriptors of this span can carry the contiguous hint. At level 1 there is no
-/// gain: no board that this runs on has a run of 16 GiB.
-const fn is_run(ipa: u64, pa: u64, left: u64, span: u64) -> bool {
-    let run = span.wrapping_mul(16);
-    span != SPAN[1] && (ipa | pa).is_multiple_of(run) && left >= run
 }
 
 /// Walks the tables as the hardware does, for tests and reports. Returns the physical address and
 /// the descriptor of an IPA.
 pub fn walk(pages: &[Table], base: u64, ipa: u64) -> Option<(u64, u64)> {
     let mut table = pages.first()?;
-    for (level, span) in SPAN.iter().enumerate().skip(1) {
-        let descriptor = *table.get(index(ipa, level))?;
+    for shift in [GIB, BLOCK, SMALL] {
+        let descriptor = *table.get(index(ipa, shift))?;
         if descriptor & VALID == 0 {
             return None;
         }
-        if level == 3 || descriptor & TABLE_OR_PAGE == 0 {
-            return Some(((descriptor & ADDRESS).wrapping_add(ipa % span), descriptor));
+        if shift == SMALL || descriptor & TABLE_OR_PAGE == 0 {
+            let inside = ipa & ((1 << shift) - 1);
+            return Some(((descriptor & ADDRESS).wrapping_add(inside), descriptor));
         }
         table = pages.get(((descriptor & ADDRESS).checked_sub(base)? / PAGE) as usize)?;
     }

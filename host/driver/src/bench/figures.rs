@@ -8,6 +8,7 @@ use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::El2;
 
 use super::budgets::{Budget, Budgets, Gic};
+use super::colours::Starts;
 use super::devices::DeviceRuns;
 use super::figure::{Figure, Part};
 use super::gppt::GpptRuns;
@@ -38,6 +39,8 @@ pub struct Runs {
     pub devices: DeviceRuns,
     /// Of a control loop with polled devices, in each mode.
     pub polled: Vec<PolledRun>,
+    /// Of the start of a large VM, with colours and without.
+    pub colours: Starts,
     /// Bytes of text and read-only data of EL2 of the profile `static`.
     pub static_image: u64,
     /// Bytes of the image of the profile `io`.
@@ -84,6 +87,7 @@ pub fn figures(
                 runs.gppt_gicv2.access(budget, measured)?
             }
             "polled_exits" => polled::figure(&runs.polled, budget)?,
+            name if name.starts_with("boot_colours") => runs.colours.figure(budget)?,
             "boot_own" | "boot_total" => boot(budget, profile)?,
             "boot_own_v2" | "boot_total_v2" => boot(budget, &runs.gicv2.profile)?,
             "kick" => {
@@ -368,6 +372,7 @@ mod tests {
             gppt_gicv2: gppt(&["gicv2"]),
             devices: counted(),
             polled: vec![PolledRun::default()],
+            colours: Starts::sample(),
             static_image: 50_000,
             io_image: 60_000,
             managed_image: 70_000,

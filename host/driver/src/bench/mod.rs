@@ -2,6 +2,7 @@
 
 mod attribute;
 mod budgets;
+mod colours;
 mod devices;
 mod ending;
 mod figure;
@@ -131,8 +132,9 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
             let gppt = GpptRuns::measure(Gic::V3)?;
             let gppt_gicv2 = GpptRuns::measure(Gic::V2)?;
             let polled = polled::measure()?;
+            let colours = colours::measure()?;
             let linux = [LinuxBoot::measure(Gic::V3)?, LinuxBoot::measure(Gic::V2)?];
-            Ok::<_, Failure>((realtime, gppt, gppt_gicv2, polled, linux))
+            Ok::<_, Failure>((realtime, gppt, gppt_gicv2, polled, colours, linux))
         });
         let ours = (|| {
             let (gicv2, _) = measured(Gic::V2)?;
@@ -143,7 +145,8 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     });
     let (gicv2, gicv3, el2, devices) = ours?;
     let gone = |_| Failure::failed("a measurement has ended without a result", "", "");
-    let (realtime, gppt, gppt_gicv2, polled, [linux, linux_gicv2]) = others_ran.map_err(gone)??;
+    let (realtime, gppt, gppt_gicv2, polled, colours, [linux, linux_gicv2]) =
+        others_ran.map_err(gone)??;
     let image_bytes = |profile| {
         let build = Build {
             profile,
@@ -164,6 +167,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         gppt_gicv2,
         devices,
         polled,
+        colours,
     };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
     Ok(Measurement {
