@@ -18,18 +18,14 @@ use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
 use crate::{gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio};
 
-/// Zeroes a region, as long as the VM is to start.
-fn scrub(vcpu: &mut Vcpu, power: &Power, region: &Region) {
-    for Piece { mut pa, size } in colours::pieces(region) {
-        let end = pa.wrapping_add(size);
-        while pa < end {
-            if !power.is_starting() {
-                return;
-            }
-            let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
-            pa = pa.wrapping_add(done);
-            sched::poll_and_yield(vcpu);
-        }
+/// Zeroes a range of physical memory, as long as the VM is to start.
+#[inline(never)]
+fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
+    let end = pa.wrapping_add(size);
+    while pa < end && power.is_starting() {
+        let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
+        pa = pa.wrapping_add(done);
+        sched::poll_and_yield(vcpu);
     }
 }
 
@@ -85,18 +81,22 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
             Some(filled) => &filled.rng,
             None => &[],
         };
+        let mut words = [NOP; HEAD + 16];
         let (value, _) = bytes.as_chunks();
-        for n in 0..(seed.size.min(64) as usize / 4).wrapping_add(HEAD) {
-            let word = n.checked_sub(HEAD).and_then(|n| value.get(n));
-            let word = match word {
-                Some(word) => u32::from_le_bytes(*word),
-                None if filled.is_some() => continue,
-                None => NOP,
-            };
-            let at = seed.ipa.wrapping_add((n as u64).wrapping_mul(4));
-            if let Some(to) = plan::physical(vm, at) {
-                memory::write_word(&mut vcpu.copy_windows, to.pa, word);
-            }
+        for (word, value) in words.iter_mut().skip(HEAD).zip(value) {
+            *word = u32::from_le_bytes(*value);
+        }
+        let words = words.get(..(seed.size as usize / 4).wrapping_add(HEAD));
+        let words = words.and_then(|words| words.get(if filled.is_some() { HEAD } else { 0 }..));
+        let mut words = words.unwrap_or_default();
+        let mut at = seed
+            .ipa
+            .wrapping_add(if filled.is_some() { HEAD as u64 * 4 } else { 0 });
+        while let Some(to) = plan::physical(vm, at).filter(|_| !words.is_empty()) {
+            let here = words.get(..to.size as usize / 4).unwrap_or(words);
+            let done = memory::write_slice(&mut vcpu.copy_windows, to.pa, here);
+            at = at.wrapping_add((done as u64).wrapping_mul(4));
+            words = words.get(done..).unwrap_or_default();
         }
     }
 }
@@ -165,7 +165,12 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     }
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
-            scrub(vcpu, power, region);
+            for Piece { pa, size } in colours::pieces(region) {
+                if !power.is_starting() {
+                    break;
+                }
+                scrub(vcpu, power, pa, size);
+            }
         }
     }
     for payload in plan().payloads_of(index) {

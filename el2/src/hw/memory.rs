@@ -117,14 +117,21 @@ pub fn tell(place: &AtomicU64, value: u64) {
     unsafe { core::arch::asm!("dc cvac, {0}", "dsb sy", in(reg) place, options(nostack)) };
 }
 
-/// Writes a word of guest memory and cleans its line; `pa` is a multiple of 4.
-pub fn write_word(copy_windows: &mut CopyWindows, pa: u64, word: u32) {
-    let address = copy_windows.open(TARGET, pa, Use::Write);
-    // SAFETY: [R-COPY-WINDOW] the word lies in the copy window that was just opened.
-    unsafe {
-        core::arch::asm!("str {0:w}, [{1}]", "dc civac, {1}", "dsb sy", in(reg) word, in(reg) address, options(nostack));
+/// Writes the first ones of some words to guest memory, and cleans their lines. `pa` is a multiple of 4. Returns the number of words written: not
+/// 0, if there is one.
+pub fn write_slice(copy_windows: &mut CopyWindows, pa: u64, words: &[u32]) -> usize {
+    let room = BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE) / 4;
+    let mut address = copy_windows.open(TARGET, pa, Use::Write);
+    for word in words.iter().take(room as usize) {
+        // SAFETY: [R-COPY-WINDOW] the word lies in the copy window that was just opened.
+        unsafe {
+            core::arch::asm!("str {0:w}, [{1}]", "dc civac, {1}", in(reg) *word, in(reg) address, options(nostack));
+        }
+        address = address.wrapping_add(4);
     }
+    super::sysreg::dsb();
     copy_windows.close(TARGET);
+    words.len().min(room as usize)
 }
 
 /// Writes a device register of `width` bytes (1, 2 or 4) at a physical address.

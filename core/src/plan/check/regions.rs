@@ -165,9 +165,10 @@ impl Plan<'_> {
     /// those of VMs that both say so.
     fn may_compete(&self, one: &Region, other: &Region) -> bool {
         let common = one.colours & other.colours;
-        let free = one.vm == other.vm || common == 0 || common == ALL_COLOURS;
-        let memory = is_memory(one) && is_memory(other);
-        free || !memory || self.shares(one, other) || self.shares(other, one)
+        let free = common == ALL_COLOURS || common == 0 || one.vm == other.vm;
+        free || !(is_memory(one) && is_memory(other))
+            || self.shares(one, other)
+            || self.shares(other, one)
     }
 
     /// Whether the VM of `one` maps the shared memory that `other` is, or may have colours that others have, as `other`'s may, too.
@@ -185,7 +186,9 @@ impl Plan<'_> {
     pub(super) fn check_overlaps(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
-            let ipa = region_ipa(region).ok_or(at.breaks(Invariant::RegionRange))?;
+            let (Some(ipa), Some(pa)) = (region_ipa(region), region_pa(region)) else {
+                return Err(at.breaks(Invariant::RegionRange));
+            };
             for (number, other) in self.regions.iter().take(row).enumerate() {
                 let at = at.and(number);
                 if same_shared(region, other) {
@@ -199,7 +202,8 @@ impl Plan<'_> {
                     && has_place(other)
                     && (region.kind != GICV || other.kind != GICV)
                 {
-                    let apart = !colours::meet(region, other);
+                    let apart = region.colours & other.colours == 0
+                        || region_pa(other).is_some_and(|other| !other.overlaps(pa));
                     at.ensure(apart, Invariant::PaOverlap)?;
                 }
                 at.ensure(self.may_compete(region, other), Invariant::VmColours)?;
