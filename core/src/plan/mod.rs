@@ -10,6 +10,8 @@
 mod board;
 mod check;
 #[cfg(test)]
+mod colours_tests;
+#[cfg(test)]
 mod console_tests;
 #[cfg(any(test, feature = "corruptions"))]
 pub mod corrupt;

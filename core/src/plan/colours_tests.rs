@@ -1,0 +1,92 @@
+//! The rules for memory that keeps to colours.
+
+use bulkhead_abi::plan::*;
+
+use super::Invariant;
+use super::sample::Sample;
+use super::tests::verdict;
+
+const EVEN: u64 = 0x5555_5555_5555_5555;
+const ODD: u64 = !EVEN;
+/// Rows of the sample: RAM and shared memory of the first VM, then of the second.
+const ROWS: [usize; 4] = [1, 2, 4, 5];
+
+/// The sample, with even colours for the first VM and odd ones for the second among these, and what differs.
+fn told(change: impl FnOnce(&mut Sample)) -> Result<(), Invariant> {
+    let mut sample = Sample::good();
+    let [ram, _, other, _] = ROWS;
+    sample.regions[ram].colours = EVEN;
+    sample.regions[other].colours = ODD;
+    sample.regions[other].pa = sample.regions[ram].pa;
+    change(&mut sample);
+    verdict(&sample.bytes()).map_err(|violation| violation.invariant)
+}
+
+fn share(sample: &mut Sample, vms: &[usize]) {
+    for vm in vms {
+        sample.vms[*vm].flags |= VM_SHARES_COLOURS;
+    }
+}
+
+#[test]
+fn vms_lie_among_each_other_and_have_no_page_together() {
+    let [ram, _, other, _] = ROWS;
+    assert_eq!(told(|_| ()), Ok(()));
+    let one_more = |sample: &mut Sample| {
+        share(sample, &[0, 1]);
+        sample.regions[other].colours |= 1 << 62;
+    };
+    assert_eq!(told(one_more), Err(Invariant::PaOverlap));
+    let not_a_group = |sample: &mut Sample| sample.regions[ram].pa += PAGE;
+    assert_eq!(told(not_a_group), Err(Invariant::RegionColours));
+    // Its size fits, but it lies in twice as much.
+    let beyond = |sample: &mut Sample| {
+        let memory = sample.memory[sample.memory.len() - 1];
+        sample.regions[ram].pa = memory.base + memory.size - sample.regions[ram].size;
+    };
+    assert_eq!(told(beyond), Err(Invariant::RegionMemory));
+}
+
+#[test]
+fn a_colour_is_shared_if_both_say_so() {
+    let [_, _, other, _] = ROWS;
+    for colours in [ODD | 1 << 62, ALL_COLOURS] {
+        let say = |vms: &'static [usize]| {
+            told(move |sample| {
+                sample.regions[other].pa = 0x4300_0000;
+                sample.regions[other].colours = colours;
+                share(sample, vms);
+            })
+        };
+        assert_eq!(say(&[0, 1]), Ok(()));
+        for vms in [&[][..], &[0], &[1]] {
+            assert_eq!(say(vms), Err(Invariant::VmColours), "{vms:?}");
+        }
+    }
+}
+
+#[test]
+fn shared_memory_has_colours_of_those_who_map_it() {
+    let [ram, shared, _, theirs] = ROWS;
+    // The second VM maps it no longer.
+    let alone = |colours: u64| {
+        told(move |sample| {
+            sample.regions[shared].colours = colours;
+            sample.regions.remove(theirs);
+        })
+    };
+    assert_eq!(alone(EVEN), Ok(()));
+    assert_eq!(alone(EVEN | 2), Err(Invariant::VmColours));
+    assert_eq!(alone(ALL_COLOURS), Err(Invariant::VmColours));
+    // With other colours it would be other memory to each of them.
+    let differs = |sample: &mut Sample| sample.regions[theirs].colours = EVEN;
+    assert_eq!(told(differs), Err(Invariant::RegionShared));
+    // One that has all is no business of colours.
+    let plain = |sample: &mut Sample| {
+        for row in ROWS {
+            sample.regions[row].colours = ALL_COLOURS;
+        }
+        sample.regions[ram].pa = 0x4300_0000;
+    };
+    assert_eq!(told(plain), Ok(()));
+}
