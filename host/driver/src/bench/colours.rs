@@ -123,12 +123,12 @@ mod tests {
     use super::*;
 
     impl Starts {
-        /// A start that costs a third more with colours.
+        /// A start that costs a fifth more with colours.
         pub(in super::super) fn sample() -> Self {
             let start = |all, own| Start { all, own };
             Self {
                 plain: start(30, 3),
-                coloured: start(40, 4),
+                coloured: start(36, 4),
             }
         }
     }
