@@ -168,8 +168,8 @@ mod tests {
                 prop_assert!(colours == ALL_COLOURS || found.size == (follow + 1) * PAGE - inside);
             }
             prop_assert_eq!(piece(&region, region.size), None);
-            let all = pieces(&region).map(|piece| piece.size).sum::<u64>();
-            prop_assert_eq!(all, region.size);
+            let each = pieces(&region).flat_map(|piece| (piece.pa..piece.pa + piece.size).step_by(PAGE as usize));
+            prop_assert_eq!(each.collect::<Vec<_>>(), wanted.clone());
             let span = span(&region).unwrap();
             let last = *wanted.last().unwrap();
             let end = if colours == ALL_COLOURS { last + PAGE } else { (last + PAGE).next_multiple_of(COLOUR_GROUP) };

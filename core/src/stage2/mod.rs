@@ -355,6 +355,51 @@ mod tests {
     }
 
     #[test]
+    fn pages_go_from_table_to_table_and_runs_begin_where_they_can() {
+        let regions = [
+            ram(0x4000_1000, 0x6001_1000, (4 << 20) + 0x1_2000),
+            ram(0x4200_0000, 0x7000_1000, 0x2000),
+            ram(0x4220_0000, 0x7100_1000, 0x2000),
+        ];
+        let mut pages = vec![[0; 512]; pages_needed(&regions) as usize];
+        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        for region in regions.iter().rev() {
+            builder.map(region).unwrap();
+        }
+        for region in regions {
+            for offset in (0..region.size).step_by(0x1000) {
+                let (pa, descriptor) = walk(&pages, BASE, region.ipa + offset).unwrap();
+                assert_eq!(pa, region.pa + offset);
+                let run = (0x6002_0000..0x6042_0000).contains(&pa);
+                assert_eq!(descriptor & CONTIGUOUS != 0, run, "{pa:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn colours_are_mapped_page_by_page_with_the_hint_for_sixteen_adjacent_ones() {
+        for (colours, hint) in [(0xffff_u64, true), (0xff, false), (0xffff << 8, false)] {
+            let region = Region {
+                colours,
+                ..ram(0x4000_0000, 0x6000_0000, 3 << 20)
+            };
+            let mut pages = vec![[0; 512]; pages_needed(&[region]) as usize];
+            let mut builder = Builder::new(&mut pages, BASE).unwrap();
+            builder.map(&region).unwrap();
+            assert_eq!(builder.used(), 4, "two tables of pages");
+            let own = (region.pa..).step_by(0x1000);
+            let own = own.filter(|pa| colours >> (pa / PAGE % 64) & 1 != 0);
+            for (ipa, pa) in (region.ipa..region.ipa + region.size)
+                .step_by(0x1000)
+                .zip(own)
+            {
+                let (found, descriptor) = walk(&pages, BASE, ipa).unwrap();
+                assert_eq!((found, descriptor & CONTIGUOUS != 0), (pa, hint));
+            }
+        }
+    }
+
+    #[test]
     fn mistakes_are_refused() {
         let mut pages = vec![[0; 512]; 2];
         let mut builder = Builder::new(&mut pages, BASE).unwrap();
@@ -372,6 +417,13 @@ mod tests {
         assert_eq!(
             builder.map(&ram(0x4020_0000, 0x7000_0000, 0x1000)),
             Err(Error::OutOfPages)
+        );
+        let mut pages = vec![[0; 512]; 3];
+        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        builder.map(&ram(0x4020_5000, 0x7000_0000, 0x1000)).unwrap();
+        assert_eq!(
+            builder.map(&ram(0x4020_0000, 0x7020_0000, 2 << 20)),
+            Err(Error::Overlap)
         );
         assert_eq!(
             builder.map(&ram(0x4020_0800, 0x7000_0000, 0x1000)),
