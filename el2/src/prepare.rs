@@ -2,7 +2,7 @@
 //! and registers at reset. Memory is handled in slices; between two slices the pCPU does what else
 //! is asked of it.
 
-use bulkhead_abi::plan::{Payload, Region, RegionKind, Seed, SeedKind};
+use bulkhead_abi::plan::{Payload, RegionKind, Seed, SeedKind};
 use bulkhead_core::colours::{self, Piece};
 use bulkhead_core::cpu::power::{Phase, Power, Start};
 use bulkhead_core::cpu::smccc::Workarounds;
