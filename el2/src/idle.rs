@@ -6,7 +6,6 @@ use bulkhead_abi::console::{ALL_STOPPED_LINE, ServiceTime};
 use bulkhead_core::console::text::TextLine;
 use bulkhead_core::cpu::life::Work;
 use bulkhead_core::cpu::power::Phase;
-use bulkhead_core::sync::ReportTurn;
 
 use crate::console::state::output_waits;
 use crate::hw::gic::Taken;
@@ -14,7 +13,7 @@ use crate::hw::{firmware, gic, timer, upcall};
 use crate::plan::plan;
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::vm;
+use crate::vm::{self, REPORT_TURN};
 use crate::{deliver, dispatch, gppt, lifecycle, mailbox, prepare, sched, virtio};
 
 /// For so long the console is silent before the board is switched off, as a power of two in a second: who serves devices says
@@ -134,7 +133,7 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<TextLine>) -> bool {
         Some(line) => Some(line),
         // One report at a time, so that its lines stay together.
         None if !vm.life.may_print(report.gives_reason()) => return false,
-        None if !TURN.take(vcpu.id) => return false,
+        None if !REPORT_TURN.take(vcpu.id) => return false,
         None => report.next(&vcpu.stats, || match vcpu.vm {
             Some(vm) if IO && vcpu.number == 0 => virtio::service_time(vm),
             _ => ServiceTime::default(),
@@ -171,9 +170,6 @@ fn wait_for_space(vm: &vm::Vm, has_room: impl FnOnce() -> bool) -> bool {
     false
 }
 
-/// The turn of printing a report.
-static TURN: ReportTurn = ReportTurn::new();
-
 /// Ends a report that has been printed: its VM may be done now, and perhaps all VMs are.
 fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
     let last = lifecycle::said(vcpu);
@@ -181,9 +177,12 @@ fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
         // The stream is empty or nearly so, and nobody else writes to it before the turn is passed
         // on.
         vm.streams.log.push_all(ALL_STOPPED_LINE.as_bytes());
+    }
+    let waiting = REPORT_TURN.pass();
+    if last || vm::all_stopped() {
+        // Not before: who drains the console switches the board off, and does not as long as somebody has the turn.
         output_waits();
     }
-    let waiting = TURN.pass();
     for other in 0..plan().vcpus.len() {
         if waiting.wrapping_shr(other as u32) & 1 != 0 {
             mailbox::send(other, mailbox::TURN);

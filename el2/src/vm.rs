@@ -11,7 +11,7 @@ use bulkhead_core::devices::pl031::Pl031;
 use bulkhead_core::devices::vtime::VirtualTime;
 use bulkhead_core::devices::watchdog::Watchdog;
 use bulkhead_core::sched::Limits;
-use bulkhead_core::sync::VcpuLocation;
+use bulkhead_core::sync::{ReportTurn, VcpuLocation};
 use bulkhead_core::vgic::{Distributor, Notify};
 
 use crate::hw::claim::Claim;
@@ -115,7 +115,11 @@ pub fn one_less(index: usize) -> bool {
     counts(index) && RUNNING.fetch_sub(1, Ordering::AcqRel) == 1
 }
 
-/// Whether no VM runs any more.
+/// The turn of printing a report.
+pub static REPORT_TURN: ReportTurn = ReportTurn::new();
+
+/// Whether no VM runs any more, and all has been said about it: the last one is counted out in its turn to report, before it says that it was
+/// the last.
 pub fn all_stopped() -> bool {
-    RUNNING.load(Ordering::Acquire) == 0
+    RUNNING.load(Ordering::Acquire) == 0 && REPORT_TURN.is_free()
 }

@@ -49,6 +49,12 @@ impl ReportTurn {
         mine
     }
 
+    /// Whether no vCPU has the turn: who has had it has said all.
+    #[inline(always)]
+    pub fn is_free(&self) -> bool {
+        self.owner.load(Ordering::SeqCst) == 0
+    }
+
     /// Ends the turn. Returns the vCPUs that wait for it, one bit for each row: they have to be
     /// notified to try again.
     #[inline(always)]

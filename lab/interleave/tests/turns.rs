@@ -5,6 +5,8 @@
 //! | planted | fails |
 //! | --- | --- |
 //! | the mark of who waits set behind the attempt; those who wait taken before the turn is free; the turn taken by a load and a store | [`a_turn_is_one_vcpus_and_who_waits_is_told`] |
+//! | no look at the turn where the board is switched off; the turn passed on before the last words are said; nobody woken behind that | [`the_board_is_switched_off_behind_the_last_words`] |
+//! | no look at the turn; nobody woken behind a report when all VMs have stopped | [`a_report_at_the_end_does_not_keep_the_board_on`] |
 //! | no fence behind the odd version, or before it is read again; the version not read again; the even version stored relaxed | [`limits_are_read_whole_or_not_at_all`] |
 
 use bulkhead_abi::plan::{CpuPolicy, Vcpu};
@@ -73,6 +75,100 @@ fn a_turn_is_one_vcpus_and_who_waits_is_told() {
                 );
             }
         }
+    });
+}
+
+/// The last VM's end, and the pCPU that drains the console and switches the board off: `finish`, `all_stopped` and the loop of an idle pCPU.
+#[derive(Default)]
+struct LastWords {
+    turn: ReportTurn,
+    running: AtomicU32,
+    /// Lines that were not sent yet.
+    log: AtomicU32,
+    woken: AtomicU32,
+    sent: AtomicU32,
+}
+
+impl LastWords {
+    /// A vCPU in its turn counts its VM out.
+    fn finish(&self) {
+        let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
+        if last {
+            self.log.fetch_add(1, Ordering::AcqRel);
+        }
+        self.turn.pass();
+        if last || self.stopped() {
+            self.woken.fetch_or(1, Ordering::AcqRel);
+        }
+    }
+
+    /// One round of who drains; `true` where it would switch the board off.
+    fn drain(&self) -> bool {
+        let sent = self.log.swap(0, Ordering::AcqRel);
+        self.sent.fetch_add(sent, Ordering::Relaxed);
+        self.stopped() && self.log.load(Ordering::Acquire) == 0
+    }
+
+    fn stopped(&self) -> bool {
+        self.running.load(Ordering::Acquire) == 0 && self.turn.is_free()
+    }
+
+    /// The report of a VM that does not count, which may begin when all others have stopped.
+    fn say(&self, id: usize) {
+        if self.turn.take(id) {
+            self.turn.pass();
+            if self.stopped() {
+                self.woken.fetch_or(1, Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_board_is_switched_off_behind_the_last_words() {
+    model(|| {
+        let words = Arc::new(LastWords::default());
+        words.running.store(1, Ordering::Relaxed);
+        for atomic in [&words.log, &words.woken, &words.sent] {
+            atomic.store(0, Ordering::Relaxed);
+        }
+        assert!(words.turn.take(0));
+        let theirs = Arc::clone(&words);
+        let last = thread::spawn(move || theirs.finish());
+        let mut off = false;
+        for _ in 0..2 {
+            off = off || words.drain();
+            assert!(
+                !off || words.sent.load(Ordering::Relaxed) == 1,
+                "off before the last words"
+            );
+        }
+        last.join().unwrap();
+        // It sleeps until it is woken.
+        if !off {
+            assert_ne!(words.woken.load(Ordering::Acquire), 0, "nobody wakes it");
+            off = words.drain();
+        }
+        assert!(off, "the board stays on");
+    });
+}
+
+#[test]
+fn a_report_at_the_end_does_not_keep_the_board_on() {
+    model(|| {
+        let words = Arc::new(LastWords::default());
+        words.running.store(0, Ordering::Relaxed);
+        for atomic in [&words.log, &words.woken, &words.sent] {
+            atomic.store(0, Ordering::Relaxed);
+        }
+        assert!(words.turn.take(0));
+        words.turn.pass();
+        let theirs = Arc::clone(&words);
+        let report = thread::spawn(move || theirs.say(1));
+        let off = words.drain();
+        report.join().unwrap();
+        let woken = words.woken.load(Ordering::Acquire) != 0;
+        assert!(off || woken && words.drain(), "the board stays on");
     });
 }
 
