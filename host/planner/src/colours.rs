@@ -8,7 +8,11 @@ use bulkhead_model::describe::{Code, Finding, SharedSpec, System, VmSpec, colour
 /// [`Region::colours`](bulkhead_abi::plan::Region::colours) of the RAM of a VM. What is wrong was reported, and is left out.
 pub(super) fn of_vm(vm: &VmSpec, board: &Board) -> u64 {
     let mask = vm.colours.mask.as_ref().zip(board.colours);
-    mask.map_or(ALL_COLOURS, |(mask, count)| repeat(mask.value, count))
+    let colours = mask.map(|(mask, count)| repeat(mask.value, count));
+    // With none that the board has, everything else is still to be looked at.
+    colours
+        .filter(|colours| *colours != 0)
+        .unwrap_or(ALL_COLOURS)
 }
 
 /// The same of shared memory: those of its VMs.

@@ -90,6 +90,16 @@ struct LastWords {
 }
 
 impl LastWords {
+    /// With so many VMs that run. Loom's atomics are made at their first use, which is to be before there are two threads.
+    fn new(running: u32) -> Self {
+        let words = Self::default();
+        words.running.store(running, Ordering::Relaxed);
+        for atomic in [&words.log, &words.woken, &words.sent] {
+            atomic.store(0, Ordering::Relaxed);
+        }
+        words
+    }
+
     /// A vCPU in its turn counts its VM out.
     fn finish(&self) {
         let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -127,11 +137,7 @@ impl LastWords {
 #[test]
 fn the_board_is_switched_off_behind_the_last_words() {
     model(|| {
-        let words = Arc::new(LastWords::default());
-        words.running.store(1, Ordering::Relaxed);
-        for atomic in [&words.log, &words.woken, &words.sent] {
-            atomic.store(0, Ordering::Relaxed);
-        }
+        let words = Arc::new(LastWords::new(1));
         assert!(words.turn.take(0));
         let theirs = Arc::clone(&words);
         let last = thread::spawn(move || theirs.finish());
@@ -156,11 +162,7 @@ fn the_board_is_switched_off_behind_the_last_words() {
 #[test]
 fn a_report_at_the_end_does_not_keep_the_board_on() {
     model(|| {
-        let words = Arc::new(LastWords::default());
-        words.running.store(0, Ordering::Relaxed);
-        for atomic in [&words.log, &words.woken, &words.sent] {
-            atomic.store(0, Ordering::Relaxed);
-        }
+        let words = Arc::new(LastWords::new(0));
         assert!(words.turn.take(0));
         words.turn.pass();
         let theirs = Arc::clone(&words);
