@@ -34,13 +34,16 @@ pub fn root() -> PathBuf {
     )
 }
 
+/// The package with all the small guest programs.
+pub const SMALL_GUESTS: &str = "bulkhead-guests";
+
 /// The package that makes a guest program: the one with all the small ones, or one of a few programs, or of one, that stand on
 /// somebody's framework.
 pub fn guest_package(guest: &str) -> Option<String> {
     let guests = root().join("guests");
     let program = format!("src/bin/{guest}.rs");
     if guests.join(&program).is_file() {
-        return Some("bulkhead-guests".to_owned());
+        return Some(SMALL_GUESTS.to_owned());
     }
     let has_it = |folder: &PathBuf| folder.ends_with(guest) || folder.join(&program).is_file();
     let package = packages(&guests).into_iter().find(has_it)?;

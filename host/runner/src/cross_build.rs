@@ -16,6 +16,7 @@ use bulkhead_model::board::Board;
 use bulkhead_model::checkout::{self, CProgram};
 use bulkhead_model::failure::Failure;
 
+use crate::built::Built;
 use crate::cargo::{self, target_folder};
 use crate::command;
 use crate::linux_build;
@@ -170,12 +171,18 @@ fn el2_target() -> PathBuf {
     target_folder().join("el2")
 }
 
+/// EL2 by its builds, and guests by name.
+static EL2S: Built = Built::new();
+static GUESTS: Built = Built::new();
+
 /// Builds EL2; gives the path of its ELF file.
 pub fn el2(what: Build) -> Result<PathBuf, Failure> {
-    let mut command = cargo(&checkout::root())?;
-    command.args(["build", "--target", TARGET, "--profile", PROFILE]);
-    what.build(&el2_target(), command, |command| {
-        cargo::build(&what.title(), command)
+    EL2S.get(&what.features().join(","), || {
+        let mut command = cargo(&checkout::root())?;
+        command.args(["build", "--target", TARGET, "--profile", PROFILE]);
+        what.build(&el2_target(), command, |command| {
+            cargo::build(&what.title(), command)
+        })
     })
 }
 
@@ -193,8 +200,25 @@ pub fn el2_of(root: &Path, target: &Path, what: Build) -> Result<PathBuf, Failur
     })
 }
 
+/// Builds the many small guest programs at a time, each of which keeps one CPU busy.
+///
+/// # Errors
+/// One of them does not compile, or cargo cannot be run.
+pub fn small_guests() -> Result<usize, Failure> {
+    let package = checkout::SMALL_GUESTS;
+    let programs = build("the small guests", &["--package", package, "--bins"])?;
+    for (name, path) in &programs {
+        GUESTS.get(name, || Ok(path.clone()))?;
+    }
+    Ok(programs.len())
+}
+
 /// Builds one guest program, that which a description calls `guest:NAME`.
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
+    GUESTS.get(name, || build_guest(name))
+}
+
+fn build_guest(name: &str) -> Result<PathBuf, Failure> {
     if let Some(program) = checkout::c_program(name) {
         return c_program(name, &program);
     }

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod build;
+mod built;
 mod card;
 mod cargo;
 pub mod columns;

@@ -68,6 +68,12 @@ const ALIKE: [UartKind; 3] = [
     UartKind::Ns16550Words,
 ];
 
+/// The builds of EL2 that a usual run of the tests needs.
+pub(super) fn usual_el2s() -> impl Iterator<Item = Build> {
+    let all = BUILDS.into_iter().map(|(_, build)| build);
+    all.filter(|build| !ALIKE.contains(&build.uart))
+}
+
 /// A build for QEMU's `virt` with a profile.
 const fn of_profile(gic: u32, profile: Profile) -> Build {
     let build = Build::virt(gic);

@@ -5,16 +5,19 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
+use std::thread;
 
 use bulkhead_abi::plan::{PAGE, RegionKind};
 use bulkhead_core::plan::Plan;
 use bulkhead_model::failure::Failure;
+use bulkhead_runner::cross_build;
 use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Pace, Period, Program, period_of};
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Logs, Qemu, System};
 
 use zerocopy::IntoBytes;
 
+use super::code;
 use super::judge::{self, Judge};
 use super::sanitizer::Sanitizer;
 use super::scenario::{Scenario, ScenarioClock};
@@ -85,9 +88,33 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
                 None => test,
             }
         });
-    let mut all: Vec<_> = builds.collect();
+    let claim = "EL2 compiles for each profile and each kind of board, and all guest programs do.";
+    let mut all = vec![Test::build(
+        "build/programs",
+        claim,
+        Box::new(|_| programs()),
+    )];
+    all.extend(builds);
     all.extend(tests);
     Ok(all)
+}
+
+/// Builds what the systems consist of. Each EL2 is one unit of compilation, so that guests are built beside it.
+fn programs() -> Result<String, Vec<String>> {
+    let (el2s, guests) = thread::scope(|scope| {
+        let el2s = scope
+            .spawn(|| code::usual_el2s().try_for_each(|build| cross_build::el2(build).map(drop)));
+        let guests = cross_build::small_guests();
+        (el2s.join(), guests)
+    });
+    let why = |failure: Failure| vec![failure.to_string()];
+    el2s.map_err(|_| vec!["building EL2 panicked".to_owned()])?
+        .map_err(why)?;
+    let guests = guests.map_err(why)?;
+    Ok(format!(
+        "EL2 in {} builds, {guests} guests",
+        code::usual_el2s().count()
+    ))
 }
 
 /// Folders of `tests/` that have scenarios, by subject. Everything else there belongs to tests of that name.
