@@ -7,6 +7,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod bandwidth;
 pub mod boot_tree;
 pub mod colours;
 pub mod console;

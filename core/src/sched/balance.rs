@@ -279,7 +279,12 @@ impl Balancer {
 
     /// First half of a pass, once in a period: measures and publishes.
     #[inline(never)]
-    pub fn measure(&mut self, sched: &mut Scheduler, loads: &Loads, now: u64) {
+    pub fn measure<const HOLDS: bool>(
+        &mut self,
+        sched: &mut Scheduler<HOLDS>,
+        loads: &Loads,
+        now: u64,
+    ) {
         let mut servers = 0u64;
         sched.charge(now);
         for (slot, place) in (0..SLOTS).zip(&mut self.courses) {

@@ -27,7 +27,7 @@ pub struct Demand {
     pub period: u64,
 }
 
-impl Scheduler {
+impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// Makes the scheduler trap WFI also for a vCPU that is alone on the pCPU, because others may
     /// migrate here.
     pub fn track_sleep(&mut self) {
@@ -80,6 +80,7 @@ impl Scheduler {
         let mut taken = *place;
         taken.account.moves = taken.account.moves.wrapping_add(1);
         *place = Slot::absent();
+        self.held.forget(slot);
         self.sort(slot);
         let ahead = taken.virtual_time.wrapping_sub(floor) as i64;
         let slot = taken;

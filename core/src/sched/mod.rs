@@ -18,13 +18,17 @@ pub mod account;
 pub mod balance;
 pub mod bound;
 pub mod fair;
+mod hold;
 mod limits;
 mod migrate;
 pub mod server;
 mod set;
 mod slot;
+mod turn;
 mod usage;
 
+#[cfg(test)]
+mod hold_tests;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
@@ -34,39 +38,25 @@ pub use account::Account;
 pub use limits::{Change, Limits, Refusal};
 pub use migrate::{Demand, MigratingSlot};
 pub use slot::Policy;
+pub use turn::Turn;
 pub use usage::{RunState, Usage, UsageWords};
 
 use fair::Fair;
+use hold::Held;
 use set::{NOBODY, Set, members, only};
 use slot::{Slot, State};
 
 /// Number of vCPUs that one pCPU can have.
 pub const SLOTS: usize = 8;
 
-/// A scheduling decision: which vCPU runs, until when, and with which traps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// The vCPU that runs; `None` if all are blocked, off or throttled.
-    pub slot: Option<usize>,
-    /// Latest time at which [`Scheduler::next`] has to be called again; [`u64::MAX`]: at the next
-    /// wake-up.
-    pub until: u64,
-    /// Whether WFI of this vCPU must trap: its sleep must not count as run time, which matters to
-    /// the other vCPUs of the pCPU and to its own budget.
-    pub trap_wfi: bool,
-    /// Whether WFE of this vCPU must trap: another vCPU is ready, perhaps the one that holds the
-    /// lock it waits for. Not set for a server, which spins in its own budget.
-    pub trap_wfe: bool,
-}
-
 /// A bit of [`Scheduler::present`], above all slots: other vCPUs may migrate to this pCPU.
 const VISITORS: Set = 1 << 31;
 const _: () = assert!(SLOTS < Set::BITS as usize);
 
 /// The scheduler of a pCPU. What every turn needs is kept as sets, so that slots which are not
-/// involved cost nothing.
+/// involved cost nothing. Without `HOLDS` nobody is held (`hold`), and nothing looks for that.
 #[derive(Clone, Debug)]
-pub struct Scheduler {
+pub struct Scheduler<const HOLDS: bool = true> {
     slots: [Slot; SLOTS],
     /// Slots that have a vCPU; with [`VISITORS`] if others may come.
     present: Set,
@@ -74,7 +64,7 @@ pub struct Scheduler {
     awake: Set,
     /// Slots with [`Policy::Fair`].
     fair: Set,
-    /// Slots whose vCPU has a budget or a cap.
+    /// Slots whose vCPU has a budget or a cap, or is held.
     metered: Set,
     /// The slot that runs, or [`NOBODY`].
     current: usize,
@@ -91,9 +81,10 @@ pub struct Scheduler {
     /// every change that could affect it.
     heir: usize,
     weights: Fair,
+    held: Held,
 }
 
-impl Scheduler {
+impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// A scheduler without vCPUs. `round` is the time, in ticks, in which each fair vCPU that is
     /// always ready runs once.
     pub const fn new(round: u64) -> Self {
@@ -110,6 +101,7 @@ impl Scheduler {
             load: 0,
             heir: NOBODY,
             weights: Fair::new(round),
+            held: Held::NOBODY,
         }
     }
 
@@ -131,6 +123,7 @@ impl Scheduler {
         let place = self.slots.get_mut(slot)?;
         let had = (place.state != State::Absent).then_some(place.account)?;
         *place = Slot::absent();
+        self.held.forget(slot);
         self.sort(slot);
         Some(had)
     }
@@ -363,20 +356,24 @@ impl Scheduler {
             return;
         };
         let there = place.state != State::Absent;
+        let held = HOLDS && self.held.slots() & only(slot) != 0;
         for (set, belongs) in [
             (&mut self.present, there),
             (&mut self.awake, place.is_awake()),
             (&mut self.fair, there && place.is_fair()),
-            (&mut self.metered, there && place.is_metered()),
+            (&mut self.metered, there && (place.is_metered() || held)),
         ] {
             *set = *set & !only(slot) | if belongs { only(slot) } else { 0 };
         }
         self.weigh();
     }
 
-    /// The vCPUs that are awake and have budget or quota left.
+    /// The vCPUs that are awake, not held, and have budget or quota left.
     fn able(&self) -> Set {
         let mut able = self.awake;
+        if HOLDS {
+            able &= !self.held.slots();
+        }
         for slot in members(self.awake & self.metered) {
             if !self.slots.get(slot).is_some_and(Slot::may_run) {
                 able &= !only(slot);
@@ -442,6 +439,9 @@ impl Scheduler {
     /// vCPUs that may run and the one that does.
     #[inline(never)]
     fn choose(&mut self, now: u64) -> (Set, Option<usize>) {
+        if HOLDS && self.held.slots() != 0 {
+            self.let_go(now);
+        }
         for slot in members(self.metered) {
             if let Some(place) = self.slots.get_mut(slot) {
                 place.refill(now);
@@ -556,7 +556,12 @@ impl Scheduler {
             u64::MAX
         } else {
             let refills = self.of(waiting).filter_map(Slot::waits_until);
-            refills.min().unwrap_or(u64::MAX)
+            let refill = refills.min().unwrap_or(u64::MAX);
+            if HOLDS {
+                refill.min(self.held.next(waiting))
+            } else {
+                refill
+            }
         };
         let Some(slot) = self.slots.get_mut(self.current) else {
             return Turn {

@@ -254,12 +254,30 @@ impl Slot {
             Policy::Pinned => {}
             Policy::Server { .. } => self.server.wake(now),
             Policy::Fair { .. } => {
-                let earliest = floor.wrapping_sub(self.in_virtual_time(round / 2));
-                if (self.virtual_time.wrapping_sub(earliest) as i64) < 0 {
-                    self.virtual_time = earliest;
-                }
+                self.catch_up(floor, round);
                 self.refill(now);
             }
+        }
+    }
+
+    /// Comes back from a hold ([`super::hold`]); `least` is the virtual time of the fair vCPU that is furthest behind, if there is one.
+    pub(super) fn comes_back(&mut self, now: u64, least: Option<u64>, round: u64) {
+        match self.policy {
+            Policy::Pinned => {}
+            Policy::Server { .. } => self.server.wake(now),
+            Policy::Fair { .. } => {
+                if let Some(least) = least {
+                    self.catch_up(least, round);
+                }
+            }
+        }
+    }
+
+    /// Forgets what a fair vCPU is behind `least` beyond half a round.
+    fn catch_up(&mut self, least: u64, round: u64) {
+        let earliest = least.wrapping_sub(self.in_virtual_time(round / 2));
+        if (self.virtual_time.wrapping_sub(earliest) as i64) < 0 {
+            self.virtual_time = earliest;
         }
     }
 

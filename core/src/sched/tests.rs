@@ -182,7 +182,7 @@ fn a_server_that_sleeps_in_its_period_does_not_get_more_than_its_share() {
 
 #[test]
 fn one_that_spins_lets_its_sibling_go_first() {
-    let mut scheduler = Scheduler::new(6 * MS);
+    let mut scheduler: Scheduler = Scheduler::new(6 * MS);
     for (slot, group) in [(0, 7), (1, 8), (2, 7)] {
         scheduler.add(slot, FAIR(1), group, 0);
         scheduler.wake(slot, 0);
@@ -384,7 +384,7 @@ fn supply_comes_after_the_gap_and_by_whole_budgets() {
 
 #[test]
 fn siblings_that_spin_for_each_other_do_not_shut_others_out() {
-    let mut scheduler = Scheduler::new(6 * MS);
+    let mut scheduler: Scheduler = Scheduler::new(6 * MS);
     for (slot, group) in [(0, 7), (1, 7), (2, 8)] {
         scheduler.add(slot, FAIR(1), group, 0);
         scheduler.wake(slot, 0);

@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::slot::State;
-use super::{Account, Policy, Scheduler};
+use super::{Account, Policy, Scheduler, only};
 
 /// Scheduling state of a vCPU, as reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Usage {
     pub passed: u64,
 }
 
-impl Scheduler {
+impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// The account of a vCPU, up to the last charge.
     pub fn account(&self, slot: usize) -> Option<&Account> {
         let place = self.slots.get(slot)?;
@@ -56,6 +56,11 @@ impl Scheduler {
     #[inline(never)]
     pub fn usage(&mut self, slot: usize, now: u64) -> Option<Usage> {
         self.charge(now);
+        let held = if HOLDS && self.held.slots() & only(slot) != 0 {
+            Some(self.held.next(only(slot)))
+        } else {
+            None
+        };
         let slot = self.slots.get(slot)?;
         let mut account = slot.account;
         let run_state = match slot.state {
@@ -65,7 +70,7 @@ impl Scheduler {
             State::Ready => {
                 let waited = now.saturating_sub(slot.since);
                 account.stolen = account.stolen.wrapping_add(waited);
-                let until = slot.waits_until();
+                let until = slot.waits_until().max(held);
                 until.map_or(RunState::Ready, |at| {
                     RunState::Throttled(at.saturating_sub(now))
                 })
