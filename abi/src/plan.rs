@@ -22,7 +22,7 @@ pub use io::*;
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -37,9 +37,13 @@ pub const MAX_VCPUS_PER_PCPU: usize = 8;
 pub const MAX_VCPUS: usize = MAX_PCPUS * MAX_VCPUS_PER_PCPU;
 /// Largest weight of a fair vCPU; the smallest is 1.
 pub const MAX_WEIGHT: u16 = 1000;
-/// Shortest period of a server, and shortest period of a cap, in nanoseconds.
+/// Most events in a period: what a counter of 32 bits has passed is known until the next look.
+pub const MAX_EVENTS: u32 = 1 << 31;
+/// The largest number of an event.
+pub const MAX_EVENT: u32 = 0xffff;
+/// Shortest period of a server, of a cap, and of a budget of events, in nanoseconds.
 pub const MIN_PERIOD: u64 = 100_000;
-/// Longest period of a server, and longest period of a cap, in nanoseconds.
+/// Longest period of a server, of a cap, and of a budget of events, in nanoseconds.
 pub const MAX_PERIOD: u64 = 10_000_000_000;
 /// Most bytes of a plan.
 pub const MAX_PLAN: u64 = 64 * 1024;
@@ -203,8 +207,9 @@ pub struct Board {
     pub gic_version: u32,
     /// [`UartKind`]
     pub uart_kind: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// Number of the event of the CPUs' performance monitors that [`Vcpu::events`] counts (DDI 0487, D13.12), up to [`MAX_EVENT`]; 0 if no
+    /// vCPU has a budget of it.
+    pub event: u32,
 }
 
 /// The image as the host tool built it. It may be loaded anywhere in the board's memory where it
@@ -250,8 +255,8 @@ pub struct Pcpu {
     /// or where the pCPU is that of a VM in the mode [`InterruptMode::GpptRevocable`] or one like it;
     /// 0: they call it by SGIs.
     pub call_spi: u16,
-    /// Must be 0.
-    pub reserved2: u32,
+    /// INTID of the interrupt of its performance monitors, a PPI or an SPI of its own; 0 if no vCPU with a budget of events runs here.
+    pub pmu_intid: u32,
     /// Address to which EL2 writes the one at which the CPU begins, if the CPU waits for that (`spin-table`);
     /// 0: the firmware starts it (PSCI).
     pub release: u64,
@@ -379,8 +384,10 @@ pub struct Vcpu {
     pub period: u64,
     /// Fair: pCPUs onto which the load balancer may move it, a bit for each by index, its own included. Others: 0.
     pub pool: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// Most events of [`Board::event`] that it may bring about at EL1 and EL0 in each `events_period`, up to [`MAX_EVENTS`]; 0 for no limit.
+    pub events: u32,
+    /// [`MIN_PERIOD`] to [`MAX_PERIOD`]; 0 if there is no limit.
+    pub events_period: u64,
 }
 
 /// Kind of a region, as number in [`Region::kind`].

@@ -47,6 +47,14 @@ impl Meter {
         self.left <= 0
     }
 
+    /// The time from which on something is left again, if nothing is: so many periods pass as what was too much takes.
+    pub fn waits_until(&self) -> u64 {
+        let owed = self.left.min(0).unsigned_abs();
+        let periods = owed.checked_div(self.budget.into()).unwrap_or(0);
+        self.ends
+            .saturating_add(self.period.saturating_mul(periods))
+    }
+
     /// Begins the period in which `now` lies, if it is another one.
     pub fn refill(&mut self, now: u64) {
         let Some(past) = now.checked_sub(self.ends) else {
@@ -98,10 +106,21 @@ mod tests {
         assert_eq!((meter.left, meter.ends()), (100, 21_000));
         // A debt of several periods is paid in as many.
         meter.charge(350);
-        meter.refill(21_000);
+        assert_eq!(meter.waits_until(), 23_000);
+        meter.refill(22_999);
         assert!(meter.is_spent());
+        assert_eq!(meter.waits_until(), 23_000);
         meter.refill(23_000);
         assert_eq!(meter.left, 50);
+        // With nothing left and nothing owed the next period is enough; one that is owed as a whole takes another.
+        meter.charge(50);
+        assert_eq!(meter.waits_until(), 24_000);
+        meter.charge(100);
+        assert_eq!(meter.waits_until(), 25_000);
+        meter.refill(24_000);
+        assert!(meter.is_spent());
+        meter.refill(25_000);
+        assert_eq!(meter.left, 100);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::pcpu::Pcpu;
 use crate::vcpu::Vcpu;
 
 /// Sets a deadline (physical counter) or clears it. Its purpose says whether it is the pCPU's or
-/// the vCPU's.
+/// the vCPU's, but for [`Purpose::BANDWIDTH`], which is set in a switch.
 pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
     let is_other = match purpose {
         Purpose::Flush | Purpose::Monitor | Purpose::Balance => vcpu

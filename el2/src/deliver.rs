@@ -4,9 +4,9 @@ use bulkhead_core::devices::deadlines::Purpose;
 
 use crate::console::state::output_waits;
 use crate::hw::timer;
-use crate::profile::{MONITOR, SHARED};
+use crate::profile::{IO, MONITOR, SHARED};
 use crate::vcpu::Vcpu;
-use crate::{balance, deadlines, devices, doorbell, mailbox, monitor, sched, timed};
+use crate::{balance, bandwidth, deadlines, devices, doorbell, mailbox, monitor, sched, timed};
 
 /// Handles the messages to this vCPU and to its pCPU.
 #[inline(always)]
@@ -72,6 +72,7 @@ fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
         // A deadline that is set meanwhile and is due at once gets its own exit.
         match pcpu.take_deadline(now) {
             Some(Purpose::Balance) if SHARED => balance::look(vcpu),
+            Some(Purpose::BANDWIDTH) if IO => bandwidth::look(vcpu),
             Some(purpose) => {
                 drains = true;
                 flush |= matches!(purpose, Purpose::Flush);

@@ -16,7 +16,7 @@ use crate::hw::{cpu, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{deliver, devices, gppt, lifecycle, sched, timed, virtio};
+use crate::{bandwidth, deliver, devices, gppt, lifecycle, sched, timed, virtio};
 
 // Where managers are told the registers of vCPUs, exits that may end a life go by way of `hw/rare.s`.
 #[cfg(not(feature = "managed"))]
@@ -556,6 +556,9 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         sched::on_mail(vcpu);
     } else if intid == board.uart_intid {
         devices::drain(vcpu, false, true);
+    } else if IO && bandwidth::is_overflow(vcpu.index, intid) {
+        // Its level is low before it is deactivated.
+        bandwidth::look(vcpu);
     }
     if !vcpu.group0 {
         gic::deactivate(taken);

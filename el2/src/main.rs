@@ -7,6 +7,8 @@
 #[cfg(target_os = "none")]
 mod balance;
 #[cfg(target_os = "none")]
+mod bandwidth;
+#[cfg(target_os = "none")]
 mod calls;
 #[cfg(target_os = "none")]
 mod console;

@@ -55,7 +55,7 @@ impl RunSlot {
 #[derive(Debug)]
 pub struct Pcpu {
     /// The scheduler.
-    pub sched: Scheduler,
+    pub sched: Scheduler<IO>,
     /// The end of the turn: the time at which the scheduler must be asked again.
     pub until: u64,
     /// Whether the scheduler must be asked again before a guest goes on.

@@ -16,7 +16,7 @@ use crate::plan::{self, plan};
 use crate::profile::{IO, MANAGED};
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio};
+use crate::{bandwidth, gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio};
 
 /// Zeroes a range of physical memory, as long as the VM is to start.
 #[inline(never)]
@@ -122,12 +122,20 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     } else {
         kick
     };
+    let overflow = if IO { bandwidth::start(vcpu.index) } else { 0 };
+    let rest = match overflow {
+        16..=31 => rest | 1 << overflow,
+        _ => rest,
+    };
     let wanted = if gic::gppt::has_events(vcpu.index) || gic::gppt::shares_group1(vcpu.index) {
         0
     } else {
         sgis | rest
     };
     vcpu.gic.start(vcpu.index, wanted);
+    if overflow >= 32 {
+        vcpu.gic.enable(overflow);
+    }
     if let Some(service) = vcpu.console() {
         service.uart.start();
         vcpu.gic.enable(board.uart_intid);

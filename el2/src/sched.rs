@@ -17,7 +17,7 @@ use crate::pcpu::{NO_VM, POLLS, Pcpu, RunSlot};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{balance, deadlines, mailbox, vm};
+use crate::{balance, bandwidth, deadlines, mailbox, vm};
 
 mod wake;
 
@@ -334,6 +334,9 @@ fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
 /// timer has to wake it.
 #[inline(never)]
 fn vcpu_put_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) -> u64 {
+    if IO && vcpu.meter.exists() {
+        bandwidth::put(vcpu, pcpu);
+    }
     if let Some(gppt) = &mut vcpu.gppt {
         gppt.save_interface(&vcpu.gic);
         // A message can arrive without leaving a pending interrupt.
@@ -411,7 +414,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     vcpu.gic.restore_active(vcpu.context.active);
     vcpu.context.timers.restore_virtual();
     if vcpu.needs_full_switch {
-        vcpu_load_full(vcpu);
+        vcpu_load_full(vcpu, pcpu);
     }
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
@@ -429,7 +432,10 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
 
 /// Restores the additional state of a vCPU with [`Vcpu::needs_full_switch`].
 #[inline(never)]
-fn vcpu_load_full(vcpu: &mut Vcpu) {
+fn vcpu_load_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
+    if IO && vcpu.meter.exists() {
+        bandwidth::load(vcpu, pcpu);
+    }
     if vcpu.has_ptimer {
         vcpu.context.timers.restore_physical();
     }

@@ -22,7 +22,7 @@ use crate::hw::plan::set_plan;
 use crate::hw::sdei;
 use crate::hw::service::set_state_pages;
 use crate::hw::uart::{self, Uart};
-use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, timer};
+use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, pmu, timer};
 use crate::plan::{plan, service_thread};
 use crate::profile::{IO, LEVEL, MANAGED, PROFILE};
 use crate::{console, control, gppt, prepare, random, timed, virtio, vm};
@@ -58,6 +58,12 @@ pub fn primary(tree: u64, load: u64) -> ! {
         Ok(plan) => plan,
         Err(violation) => refuse(uart, violation, load),
     };
+    if IO && plan.has_budgets() && !pmu::counts(plan.header.board.event) {
+        let mut line = TextLine::new();
+        line.text(refused!("board-event: the CPU does not count event "))
+            .hex(plan.header.board.event.into());
+        last_words(uart, &line)
+    }
     set_plan(plan);
     mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
     page_pool::set_loaded_at(load);
@@ -314,6 +320,12 @@ fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
     let calls = plan.pcpus.iter().map(|pcpu| pcpu.call_spi);
     let calls = calls.map(|first| u32::from(first).wrapping_add(1));
     let last = spis.chain(calls).fold(board.uart_intid, u32::max);
+    let last = if IO {
+        let overflows = plan.pcpus.iter().map(|pcpu| pcpu.pmu_intid);
+        overflows.fold(last, u32::max)
+    } else {
+        last
+    };
     if last >= gic::intids(gicd) {
         let mut line = TextLine::new();
         line.text(refused!("board-spis: the distributor has no INTID "))
@@ -330,6 +342,14 @@ fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
     if let Some(drainer) = drainer {
         gic::configure(gicd, board.uart_intid, uart::EDGE);
         gic::route(gicd, board.uart_intid, drainer);
+    }
+    if IO {
+        for (index, pcpu) in plan.pcpus.iter().enumerate() {
+            if pcpu.pmu_intid >= 32 {
+                gic::configure(gicd, pcpu.pmu_intid, false);
+                gic::route(gicd, pcpu.pmu_intid, index);
+            }
+        }
     }
     give_interrupts(gicd, drainer.unwrap_or(0), uart);
 }

@@ -5,6 +5,7 @@
 use core::sync::atomic::AtomicU64;
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
+use bulkhead_core::bandwidth::Meter;
 use bulkhead_core::console::report::{Reason, Report};
 use bulkhead_core::console::stats::ExitStats;
 use bulkhead_core::cpu::pvtime;
@@ -22,9 +23,10 @@ use crate::hw::context::Context;
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::CopyWindows;
 use crate::hw::state::{self, IDLE, VcpuState};
+use crate::hw::timer;
 use crate::pcpu::Pcpu;
 use crate::plan::{DeviceFrame, device, has_ptimer, plan, service_thread, timer_devices};
-use crate::profile::MANAGED;
+use crate::profile::{IO, MANAGED};
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
 use crate::{mailbox, random};
 
@@ -93,11 +95,13 @@ pub struct Vcpu {
     /// The state that the threads of this pCPU share; present while this thread runs.
     pub pcpu: Option<&'static mut Pcpu>,
     /// Whether a switch must save and restore more than most vCPUs have: a GPPT VM's GIC, the
-    /// physical timer, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
+    /// physical timer, a budget of events, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
     /// for the idle thread too, which has no state at all and is a special case for that reason.
     pub needs_full_switch: bool,
     /// Whether the vCPU has the EL1 physical timer to itself.
     pub has_ptimer: bool,
+    /// The budget of events of the vCPU.
+    pub meter: Meter,
     /// The saved registers of the vCPU while another vCPU has the pCPU.
     pub context: Context,
     /// The time at which the vCPU left the pCPU (cycle counter).
@@ -230,6 +234,7 @@ impl Vcpu {
             pcpu: None,
             needs_full_switch: true,
             has_ptimer: false,
+            meter: Meter::NONE,
             context: Context::NEW,
             left: 0,
             stolen_at: None,
@@ -294,6 +299,9 @@ impl Vcpu {
         }
         self.gppt = Gppt::of(vm);
         self.has_ptimer = has_ptimer(vm);
+        if IO {
+            self.meter = Meter::new(row.events, timer::nanoseconds(row.events_period));
+        }
         self.sort();
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
         let place = told.wrapping_add(pvtime::STRIDE.wrapping_mul(number as u64));
@@ -330,7 +338,10 @@ impl Vcpu {
 
     /// Updates [`Self::needs_full_switch`] for the current pCPU.
     pub fn sort(&mut self) {
-        self.needs_full_switch = self.gppt.is_some() || self.has_ptimer || !self.gic.is_fastpath;
+        self.needs_full_switch = self.gppt.is_some()
+            || self.has_ptimer
+            || !self.gic.is_fastpath
+            || IO && self.meter.exists();
     }
 
     /// Notifies the one vCPU of the VM that is in `whom`, if any, so that it looks at its

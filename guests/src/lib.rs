@@ -29,6 +29,7 @@ pub mod board;
 pub mod calls;
 pub mod check;
 pub mod control;
+pub mod counted;
 pub mod cpu;
 pub mod dumped;
 pub mod entry;

@@ -26,6 +26,8 @@ impl Purpose {
     /// The next look of a service thread at its polled devices. It has no clock of a VM, whose place is free: one more place would cost
     /// each vCPU some instructions whenever it sets a deadline.
     pub const POLL: Self = Self::Alarm;
+    /// The end of the period in which the vCPU that runs has a budget of events: of a pCPU, which has no watchdog of a VM.
+    pub const BANDWIDTH: Self = Self::Watchdog;
     /// Number of purposes.
     pub const COUNT: usize = 7;
     /// All purposes, in the order in which expired deadlines are handled.

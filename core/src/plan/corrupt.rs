@@ -128,7 +128,7 @@ cases! {
     BoardFrame: ["Board.gic_version" R, Set(2)];
     GicVersion: ["Board.gic_version" R, Set(4)];
     UartKind: ["Board.uart_kind" R, Set(7)];
-    ReservedZero: ["Board.reserved" R, Set(1)];
+    ReservedZero: ["Board.event" R, Set(1)];
     BoardGicd: ["Board.gicd" R, Add(0x1_0000)];
     BoardGicr: ["Board.gicr_size" R, Add(MINUS << 17)];
     BoardUart: ["Board.uart" R, Add(0x8_0000)];
@@ -185,7 +185,7 @@ cases! {
     PcpuService: ["Pcpu.service" R, Flip(1)];
     PcpuService: ["Pcpu.service" R, Set(2)];
     PcpuCallSpi: ["Pcpu.call_spi" R, Set(280)];
-    ReservedZero: ["Pcpu.reserved2" R, Set(1)];
+    ReservedZero: ["Pcpu.pmu_intid" R, Set(1)];
     PcpuRelease: ["Pcpu.release" R, Set(0xd8)];
     PcpuRelease: ["Pcpu.release" R, Like("Memory.base", R)]["Pcpu.release" R, Add(4)];
     PcpuRelease: ["Pcpu.release" R, Like("Region.pa", RAM)];
@@ -262,7 +262,8 @@ cases! {
     VcpuPool: ["Vcpu.pool" R, Set(0x101)]["Vcpu.policy" R, Set(2)]["Vcpu.weight" R, Set(1)]["Vcpu.budget" R, Set(100_000)]["Vcpu.period" R, Set(100_000)];
     VcpuPool: ["Vcpu.pool" R, Set(7)]["Vcpu.policy" R, Set(2)]["Vcpu.weight" R, Set(1)]["Vcpu.budget" R, Set(100_000)]["Vcpu.period" R, Set(100_000)];
     PcpuSchedulable: ["Vcpu.budget" R, Set(100_000)]["Vcpu.policy" R, Set(1)]["Vcpu.period" R, Set(100_000)];
-    ReservedZero: ["Vcpu.reserved" R, Set(1)];
+    ReservedZero: ["Vcpu.events" R, Set(1)];
+    ReservedZero: ["Vcpu.events_period" R, Set(1)];
     VcpuMpidr: ["Vcpu.mpidr" R, Add(1)];
     VcpuMpidr: ["Vcpu.mpidr" Number(1), Set(0)];
     VcpuMpidr: ["Vcpu.mpidr" Last, Set(2)];

@@ -87,7 +87,7 @@ fields!(
         maintenance_intid,
         gic_version,
         uart_kind,
-        reserved,
+        event,
     ]
 );
 fields!(
@@ -110,7 +110,7 @@ fields!(
     Pcpu,
     Some(TableId::Pcpus),
     0,
-    [mpidr, service, call_spi, reserved2, release]
+    [mpidr, service, call_spi, pmu_intid, release]
 );
 fields!(
     VM,
@@ -147,7 +147,16 @@ fields!(
     Some(TableId::Vcpus),
     0,
     [
-        vm, pcpu, policy, weight, mpidr, budget, period, pool, reserved
+        vm,
+        pcpu,
+        policy,
+        weight,
+        mpidr,
+        budget,
+        period,
+        pool,
+        events,
+        events_period
     ]
 );
 fields!(

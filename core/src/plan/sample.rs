@@ -89,7 +89,7 @@ impl Sample {
             mpidr,
             service,
             call_spi: 0,
-            reserved2: 0,
+            pmu_intid: 0,
             release: 0,
         };
         let vcpu = |vm, pcpu, mpidr| Vcpu {
@@ -101,7 +101,8 @@ impl Sample {
             budget: 0,
             period: 0,
             pool: 0,
-            reserved: 0,
+            events: 0,
+            events_period: 0,
         };
         let payload = |vm, size, ipa| Payload {
             vm,
@@ -185,7 +186,7 @@ impl Sample {
                 maintenance_intid: 25,
                 gic_version: 3,
                 uart_kind: 0,
-                reserved: 0,
+                event: 0,
             },
             memory: [Memory {
                 base: 0x4000_0000,

@@ -193,6 +193,9 @@ invariants! {
     io {
         ServicePlacement = "service-placement": "A service thread runs on a pCPU of the plan to which no vCPU is pinned, no vCPU of a hard real-time VM may come, and no other service thread belongs.",
         ServicePages = "service-pages": "A service thread has exactly the pages that its state, its devices and its tables need.",
+        BoardEvent = "board-event": "The plan names the event that is counted if, and only if, a vCPU has a budget of it.",
+        VcpuEvents = "vcpu-events": "A budget of events is at most 2^31 in a period of 100 us to 10 s, and of a vCPU with the virtual GIC.",
+        PmuInterrupt = "pmu-interrupt": "A pCPU to which a vCPU with a budget of events may come has an interrupt of its performance monitors that nothing else has; without such vCPUs none has.",
         Backend = "backend": "A backend is a VM with the virtual GIC, and the service thread of its devices is in the plan.",
         BackendNews = "backend-news": "The page with the news of a backend lies in the RAM of its VM, where nothing is loaded.",
         VirtioVms = "virtio-vms": "A virtio device belongs to a VM with the virtual GIC, or is polled, and a backend in another VM, or EL2, serves it.",

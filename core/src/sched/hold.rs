@@ -51,14 +51,14 @@ impl Held {
     }
 }
 
-impl Scheduler<true> {
-    /// Holds a vCPU until a time has come. The caller calls [`Self::next`]. Has no effect on a slot without one.
+impl<const HOLDS: bool> Scheduler<HOLDS> {
+    /// Holds a vCPU until a time has come. The caller calls [`Self::next`]. Has no effect on a slot without one, or without `HOLDS`.
     pub fn hold(&mut self, slot: usize, until: u64, now: u64) {
         self.settle(now);
         let Some(place) = self.slots.get_mut(slot) else {
             return;
         };
-        if place.state == State::Absent {
+        if !HOLDS || place.state == State::Absent {
             return;
         }
         place.account.overruns = place.account.overruns.wrapping_add(1);
@@ -68,9 +68,7 @@ impl Scheduler<true> {
         }
         self.sort(slot);
     }
-}
 
-impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// Lets those go on whose time has come.
     #[inline(never)]
     pub(super) fn let_go(&mut self, now: u64) {

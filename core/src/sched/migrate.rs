@@ -67,6 +67,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
 
     /// Takes out a fair vCPU that does not run, for another scheduler. `None` if the slot has no
     /// such vCPU.
+    #[inline(never)]
     pub fn detach(&mut self, slot: usize, now: u64) -> Option<MigratingSlot> {
         self.settle(now);
         let floor = self.weights.floor();
@@ -92,6 +93,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     ///
     /// Its virtual time is as far from the floor here as it was on the pCPU that it left, by a
     /// round at most; a cap that is used up stays used up.
+    #[inline(never)]
     pub fn attach(&mut self, slot: usize, migrating_slot: MigratingSlot, now: u64) -> bool {
         self.settle(now);
         let floor = self.weights.floor();

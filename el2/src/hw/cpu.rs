@@ -169,10 +169,14 @@ fn has_auxiliary_registers() -> bool {
     held != 0
 }
 
+/// The number of event counters of this CPU (PMCR_EL0.N).
+pub fn event_counters() -> u64 {
+    read!("pmcr_el0") >> 11 & 31
+}
+
 /// Starts the cycle counter, which belongs to EL2: it has 64 bits and counts at EL2 too.
 fn start_cycle_counter() {
-    let counters = read!("pmcr_el0") >> 11 & 31;
-    write!("mdcr_el2", MDCR | counters);
+    write!("mdcr_el2", MDCR | event_counters());
     write!("pmccfiltr_el0", 1 << 27);
     // Enable, reset, 64 bits.
     write!("pmcr_el0", 1 | 1 << 2 | 1 << 6);

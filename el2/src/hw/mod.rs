@@ -16,6 +16,7 @@ pub mod mmio;
 pub mod mmu;
 pub mod page_pool;
 pub mod plan;
+pub mod pmu;
 #[cfg(not(feature = "gicv2"))]
 pub mod sdei;
 pub mod service;

@@ -12,8 +12,9 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare_text};
 
 /// Files that examples name, and the fixtures that they are.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 11] = [
     ("board.dtb", "virt.dtb"),
+    ("silent.dtb", "no-pmu.dtb"),
     ("firmware.dtb", "firmware.dtb"),
     ("source.dtb", "no-memory.dtb"),
     ("mask.bin", "mask.bin"),

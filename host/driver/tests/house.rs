@@ -182,6 +182,7 @@ const SLOTS: &[&str] = &[
     "service/",
     "core/src/sched/",
     "el2/src/balance.rs",
+    "el2/src/bandwidth.rs",
     "el2/src/hw/state.rs",
     "el2/src/hw/thread.rs",
     "el2/src/lifecycle.rs",

@@ -61,7 +61,8 @@ const OF_VMS: [Code; 6] = [
     Code::VmStray,
 ];
 /// Fixtures whose mistake a schema can tell although others of the same code are beyond it.
-const ALSO: [&str; 4] = [
+const ALSO: [&str; 5] = [
+    "bandwidth-number.toml",
     "channel-shape.toml",
     "board-no-cpu.toml",
     "class-superfluous.toml",

@@ -281,6 +281,7 @@ impl Assignment<'_> {
                 thread: None,
                 service: console == Some(cpu),
                 call_spi: 0,
+                pmu_intid: 0,
             })
             .collect()
     }
@@ -395,6 +396,7 @@ fn add_idle(board: &Board, cpus: &mut Vec<PlannedCpu>) -> Option<usize> {
         thread: None,
         service: false,
         call_spi: 0,
+        pmu_intid: 0,
     };
     cpus.insert(index, idle);
     Some(index)

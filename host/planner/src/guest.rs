@@ -14,7 +14,7 @@ use super::overlay::{self, Overlay};
 use super::{
     EmulatedDevice, Mapped, PlannedDevice, PlannedDoorbell, PlannedIo, PlannedPayload, PlannedVm,
 };
-use super::{consoles, doorbells, emulated, gppt, ipa, passthrough, root_disk, start};
+use super::{bandwidth, consoles, doorbells, emulated, gppt, ipa, passthrough, root_disk, start};
 use crate::guest_tree::{BackendEnd, ChannelEnd, DoorbellEnd, GuestTree};
 use crate::planned::{GuestGic, PlannedStop, StopWay};
 
@@ -46,8 +46,7 @@ impl Guest {
         self,
         system: &System,
         spec: &VmSpec,
-        cpus: Vec<usize>,
-        time: CpuTime,
+        (cpus, time, event): (Vec<usize>, CpuTime, Option<&'static str>),
     ) -> PlannedVm {
         PlannedVm {
             name: spec.name.value.clone(),
@@ -56,6 +55,7 @@ impl Guest {
             cpus,
             time,
             time_why: time_why(system, spec, time),
+            accesses: bandwidth::accesses(spec.bandwidth.as_ref(), event),
             pool: spec.cpu.pool.iter().map(|cpu| cpu.value as usize).collect(),
             interrupts_why: why(system, spec, spec.interrupts.stated.as_ref()),
             stolen_time: self.stolen_time,

@@ -2,6 +2,7 @@
 //! guests; one image with all of it; and the plan as text, JSON and a page.
 #![forbid(unsafe_code)]
 
+mod bandwidth;
 mod capacity;
 mod colours;
 mod consoles;

@@ -16,8 +16,8 @@ use crate::planned::{PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedVm};
 use crate::sources::Sources;
 use crate::store::Reads;
 use crate::{
-    capacity, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough, place, profile,
-    share, store, tables,
+    bandwidth, capacity, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough, place,
+    profile, share, store, tables,
 };
 
 /// Bytes for EL2 in the image when it has not been built yet.
@@ -130,6 +130,7 @@ pub fn plan(
         cpu.call_spi = spi;
     }
 
+    bandwidth::plan(system, &board, &mut cpus, findings);
     let profile = profile::choose(system, &times, findings);
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
@@ -159,12 +160,13 @@ pub fn plan(
     }
     prove(&bytes)?;
 
+    let event = bandwidth::event(system, &board).map(|(name, _)| name);
     let vms = guests
         .into_iter()
         .enumerate()
         .map(|(index, guest)| {
             let own = cpus::of_vm(&cpus, index);
-            let mut vm = guest.into_planned(system, &system.vms[index], own, times[index]);
+            let mut vm = guest.into_planned(system, &system.vms[index], (own, times[index], event));
             if let Some(io) = io.as_ref().filter(|io| io.served_by(index).is_some()) {
                 vm.time_why = format!("added by the planner: {}", io.time_why);
             }

@@ -174,6 +174,8 @@ pub struct PlannedVm {
     pub time: CpuTime,
     /// Reason for `time`: the class, or a line of the description.
     pub time_why: String,
+    /// Most accesses to memory of each vCPU; none: no limit.
+    pub accesses: Option<Accesses>,
     /// CPUs of the board to which the load balancer may move its vCPUs, besides their own.
     pub pool: Vec<usize>,
     /// Reason for its interrupt delivery.
@@ -270,6 +272,17 @@ impl PlannedStop {
     }
 }
 
+/// Limit of accesses to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accesses {
+    /// In each period.
+    pub most: u32,
+    /// Length of a period, in nanoseconds.
+    pub period: u64,
+    /// Name of the event that is counted.
+    pub event: &'static str,
+}
+
 /// A pCPU as planned.
 #[derive(Clone, Debug)]
 pub struct PlannedCpu {
@@ -285,4 +298,6 @@ pub struct PlannedCpu {
     pub service: bool,
     /// First of two SPIs by which others call it; 0: by SGIs.
     pub call_spi: u16,
+    /// Interrupt of its performance monitors, if a vCPU with a budget of accesses may come; else 0.
+    pub pmu_intid: u32,
 }

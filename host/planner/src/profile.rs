@@ -24,22 +24,23 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     let sharer = { all }.find(|(_, time)| **time != CpuTime::Pinned);
     let least = if system.vms.iter().any(|vm| vm.manages_place.is_some()) {
         Profile::Managed
-    } else if io::is_needed(system) {
+    } else if io::is_needed(system) || system.vms.iter().any(|vm| vm.bandwidth.is_some()) {
         Profile::Io
     } else {
         Profile::Shared
     };
     // Each profile has all of the one before, the monitor too.
-    let device = system.vms.iter().find_map(VmSpec::first_virtio);
+    let budget = |vm: &VmSpec| Some(vm.bandwidth.as_ref()?.accesses.span.clone());
+    let device = { system.vms.iter() }.find_map(|vm| vm.first_virtio().cloned().or(budget(vm)));
     match (without, sharer) {
         (Some(monitor), None) if least > Profile::Shared => {
             findings.push(
                 Finding::new(
                     Code::ConsoleMonitor,
-                    "a system whose VMs have virtio devices or manage others has the monitor",
+                    "a system whose VMs have virtio devices or limits of accesses, or manage others, has the monitor",
                 )
                 .at(monitor.span.clone(), "leaves it out")
-                .also(device.cloned(), "one of them")
+                .also(device, "one of them")
                 .help("leave `monitor` out"),
             );
             least
@@ -73,7 +74,7 @@ pub(super) fn why(profile: Profile, mut times: impl Iterator<Item = CpuTime>) ->
             "VMs share CPUs, or have limits of CPU time"
         }
         Profile::Shared => "for the monitor; without it (monitor = false) it would be static",
-        Profile::Io => "VMs have virtio devices",
+        Profile::Io => "VMs have virtio devices, or limits of accesses to memory",
         Profile::Managed => "a VM manages others",
     }
 }

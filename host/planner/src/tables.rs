@@ -17,7 +17,7 @@ use bulkhead_model::describe::{self, CpuTime, CrashSpec, System, VmSpec};
 
 use super::guest::Guest;
 use super::io::{self, PlannedIo};
-use super::{Content, PlannedCpu, PlannedDoorbell, gppt, share};
+use super::{Content, PlannedCpu, PlannedDoorbell, bandwidth, gppt, share};
 use crate::guest_tree::places;
 
 /// Alignment of the image.
@@ -215,7 +215,12 @@ fn pool(cpus: &[PlannedCpu], spec: &VmSpec) -> u32 {
 }
 
 /// The row of a vCPU: index of its VM, its number there.
-fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) -> Vcpu {
+fn vcpu(
+    cpus: &[PlannedCpu],
+    owner: (usize, usize),
+    (time, (events, events_period)): (CpuTime, (u32, u64)),
+    pool: u32,
+) -> Vcpu {
     let (vm, number) = owner;
     let pcpu = cpus.iter().position(|cpu| cpu.vcpus.contains(&owner));
     let pcpu = pcpu.unwrap_or(0);
@@ -230,7 +235,8 @@ fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) ->
         budget,
         period,
         pool: if fair { pool | 1 << pcpu } else { 0 },
-        reserved: 0,
+        events,
+        events_period,
     }
 }
 
@@ -251,7 +257,9 @@ pub(super) fn emit(
         let spec = &system.vms[index];
         rows.vms.push(vm(index as u16, guest, spec, system));
         let pool = pool(cpus, spec);
-        let vcpus = (0..spec.vcpus).map(|number| vcpu(cpus, (index, number), times[index], pool));
+        let bandwidth = bandwidth::in_row(spec.bandwidth.as_ref());
+        let vcpus = (0..spec.vcpus)
+            .map(|number| vcpu(cpus, (index, number), (times[index], bandwidth), pool));
         rows.vcpus.extend(vcpus);
         rows.add(index, guest, spec, doorbells);
     }
@@ -326,7 +334,7 @@ fn pcpus(cpus: &[PlannedCpu], board: &Board) -> Vec<Pcpu> {
             mpidr: cpu.mpidr,
             service: u16::from(cpu.service),
             call_spi: cpu.call_spi,
-            reserved2: 0,
+            pmu_intid: cpu.pmu_intid,
             release: board.cpus[cpu.cpu].release,
         })
         .collect()
@@ -347,6 +355,7 @@ fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Head
             } else {
                 0
             },
+            event: bandwidth::event(system, board).map_or(0, |(_, event)| event),
             ..board.parts
         },
         image,

@@ -100,7 +100,8 @@ impl Plan<'_> {
         at.ensure(version, Invariant::GicVersion)?;
         let kind = board.uart_kind < UartKind::ALL.len() as u32;
         at.ensure(kind, Invariant::UartKind)?;
-        at.ensure(board.reserved == 0, Invariant::ReservedZero)?;
+        let free = board.event == 0;
+        at.ensure(free || self.keeps_budgets(), Invariant::ReservedZero)?;
         at.ensure(self.frames_are_whole(), Invariant::BoardFrame)?;
         let clock = self.clock();
         at.ensure(board.rtc == 0 || clock.is_some(), Invariant::BoardFrame)?;
@@ -184,8 +185,8 @@ impl Plan<'_> {
         let mut services = 0_u32;
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);
-            let reserved = pcpu.reserved2 == 0;
-            at.ensure(reserved, Invariant::ReservedZero)?;
+            let free = pcpu.pmu_intid == 0;
+            at.ensure(free || self.keeps_budgets(), Invariant::ReservedZero)?;
             at.ensure(pcpu.mpidr & !AFFINITY == 0, Invariant::PcpuMpidr)?;
             let release = pcpu.release == 0 || self.is_release(pcpu.release);
             at.ensure(release, Invariant::PcpuRelease)?;

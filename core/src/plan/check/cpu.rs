@@ -63,7 +63,7 @@ impl Plan<'_> {
         // A pinned vCPU has its pCPU alone.
         if PROFILE >= MANAGED && !self.rights().is_empty() {
             Profile::Managed
-        } else if PROFILE >= IO && self.has_virtio() {
+        } else if PROFILE >= IO && (self.has_virtio() || self.has_budgets()) {
             Profile::Io
         } else if self.vcpus.iter().all(|vcpu| vcpu.policy == PINNED) {
             Profile::Static

@@ -1,6 +1,7 @@
 //! The check that a plan is free of conflicts: each rule of [`Invariant`], in an order in which
 //! later rules may rely on earlier ones.
 
+mod bandwidth;
 mod board;
 mod calls;
 mod cpu;
@@ -75,6 +76,7 @@ impl Plan<'_> {
         self.check_calls()?;
         self.check_doorbells()?;
         if PROFILE >= IO {
+            self.check_budgets()?;
             self.check_service_threads()?;
             self.check_backends()?;
             self.check_virtio_devices::<PROFILE>()?;

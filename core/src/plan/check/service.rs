@@ -26,7 +26,8 @@ const fn as_vcpu(thread: &ServiceThread) -> Vcpu {
         budget: thread.budget,
         period: thread.period,
         pool: 0,
-        reserved: 0,
+        events: 0,
+        events_period: 0,
     }
 }
 

@@ -120,7 +120,8 @@ impl Plan<'_> {
         let mut number = 0_u64;
         for (row, vcpu) in self.vcpus.iter().enumerate() {
             let at = At::row(TableId::Vcpus, row);
-            at.ensure(vcpu.reserved == 0, Invariant::ReservedZero)?;
+            let free = vcpu.events == 0 && vcpu.events_period == 0;
+            at.ensure(free || self.keeps_budgets(), Invariant::ReservedZero)?;
             number = if before == Some(vcpu.vm()) {
                 number.wrapping_add(1)
             } else {

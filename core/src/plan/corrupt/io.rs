@@ -58,6 +58,15 @@ cases! {
     PagePoolPages: ["ServiceThread.pages" R, Add(1)];
     ServicePages: ["ServiceThread.pages" R, Add(1)]["Image.page_pool_pages" R, Add(1)]["Image.size" R, Add(4096)];
     ReservedZero: ["ServiceThread.reserved2" R, Set(1)];
+    BoardEvent: ["Board.event" R, Set(8)];
+    BoardEvent: ["Vcpu.events" R, Set(1)];
+    VcpuEvents: ["Vcpu.events_period" R, Set(1)];
+    VcpuEvents: ["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(99_999)]["Board.event" R, Set(8)]["Pcpu.pmu_intid" R, Set(23)];
+    VcpuEvents: ["Vcpu.events" R, Set(0x8000_0001)]["Vcpu.events_period" R, Set(1_000_000)]["Board.event" R, Set(8)];
+    BoardEvent: ["Board.event" R, Set(0x1_0000)]["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(1_000_000)];
+    PmuInterrupt: ["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(1_000_000)]["Board.event" R, Set(8)];
+    PmuInterrupt: ["Pcpu.pmu_intid" R, Set(23)];
+    PmuInterrupt: ["Pcpu.pmu_intid" R, Like("Board.vtimer_intid", R)]["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(1_000_000)]["Board.event" R, Set(8)];
     TableOrder: ["Backend.vm" R, Set(64)];
     IrqVintid: ["Backend.vintid" R, Set(31)];
     Backend: ["Backend.service" R, Set(8)];

@@ -24,6 +24,8 @@ const SYSTEM_EVENTS: &str = "tests/refuse/no-events.toml";
 const SYSTEM_GROUP0: &str = "tests/refuse/group-0.toml";
 /// System on a board with few SPIs, of which a VM has one.
 const SYSTEM_SPIS: &str = "tests/refuse/few-spis.toml";
+/// System that limits refills of a cache, which QEMU does not count.
+const SYSTEM_EVENT: &str = "tests/refuse/event.toml";
 /// Address at which a loader other than QEMU's puts the image: above the device tree at the start of the RAM.
 const PLACE: u64 = 0x4020_0000;
 /// Address at which a loader keeps a few instructions of its own, and the address that it gives for a device tree.
@@ -42,6 +44,8 @@ enum Wrong {
     Group0,
     /// A plan that names the last SPI that any board may have, and a distributor that ends before it.
     Spis,
+    /// A plan that counts what the board's CPUs do not count.
+    Event,
     /// QEMU's machine, started by a loader that knows no device tree.
     Loaded(&'static str, u64),
     /// Bytes for a device tree, or an address that is none.
@@ -57,7 +61,7 @@ enum Wrong {
 }
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
-const CASES: [(&str, Wrong, &str, bool); 17] = [
+const CASES: [(&str, Wrong, &str, bool); 18] = [
     (
         "entered-at-el1",
         Wrong::Machine("virt,gic-version=3"),
@@ -123,6 +127,7 @@ const CASES: [(&str, Wrong, &str, bool); 17] = [
         true,
     ),
     ("too-few-spis", Wrong::Spis, "board-spis", true),
+    ("event-not-counted", Wrong::Event, "board-event", true),
     ("too-few-cpus", Wrong::Cpus(1), "board-cpu", true),
     (
         "no-cycle-counter",
@@ -193,6 +198,7 @@ fn refused(
         Wrong::NoEvents => context.root.join(SYSTEM_EVENTS),
         Wrong::Group0 => context.root.join(SYSTEM_GROUP0),
         Wrong::Spis => context.root.join(SYSTEM_SPIS),
+        Wrong::Event => context.root.join(SYSTEM_EVENT),
         _ => context.root.join(SYSTEM),
     };
     let system = context.builds.get(&description).map_err(|e| why(&e))?;
@@ -201,7 +207,7 @@ fn refused(
     let mut qemu = system.qemu.clone();
     match wrong {
         Wrong::Machine(machine) => machine.clone_into(&mut qemu.machine),
-        Wrong::NoEvents => {}
+        Wrong::NoEvents | Wrong::Event => {}
         Wrong::Group0 => qemu.machine.push_str(",secure=on"),
         Wrong::Spis => {
             let mut plan = system.plan.clone();

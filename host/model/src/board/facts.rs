@@ -23,6 +23,8 @@ pub struct Cpu {
     pub compatible: String,
     /// Release address, at which it waits for its start address; 0: firmware starts it.
     pub release: u64,
+    /// INTID of the interrupt of its performance monitors, if the tree tells.
+    pub pmu_intid: Option<u32>,
 }
 
 /// Parts of the board that EL2 uses, in the words of the plan.
@@ -78,7 +80,8 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         return Err("it has no memory".to_owned());
     }
     let reserved = reserved(tree, fdt);
-    let cpus = cpus(tree)?;
+    let mut cpus = cpus(tree)?;
+    monitors(tree, &mut cpus);
     let within = |one: &Memory, at: u64| one.base <= at && at - one.base < one.size;
     if let Some(cpu) = cpus
         .iter()
@@ -145,6 +148,40 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         firmware,
         colours: colours(tree),
     })
+}
+
+/// Enters the interrupts of performance monitors: one private to each CPU, or an SPI for each (Linux, bindings/arm/pmu.yaml), in the order of
+/// `interrupt-affinity` or, without it, of the CPUs.
+fn monitors(tree: &Tree, cpus: &mut [Cpu]) {
+    let is_monitors = |word: &String| {
+        word.starts_with("arm,") && (word.ends_with("-pmu") || word == "arm,armv8-pmuv3")
+    };
+    let nodes = tree.entries.iter();
+    let nodes =
+        nodes.filter(|entry| entry.is_enabled() && entry.compatible().iter().any(is_monitors));
+    for entry in nodes {
+        let affinity = entry.cells("interrupt-affinity");
+        let number_of = |phandle: &u32| {
+            let reg = tree.by_phandle(*phandle)?.cells("reg")?;
+            Some(affinity_of(&reg))
+        };
+        let named: Option<Vec<u64>> =
+            affinity.map(|all| all.iter().filter_map(number_of).collect());
+        let own = named.unwrap_or_else(|| cpus.iter().map(|cpu| cpu.mpidr).collect());
+        let private = intid_of(tree, entry, 0).filter(|intid| *intid < 32);
+        for (number, mpidr) in own.into_iter().enumerate() {
+            if let Some(cpu) = cpus.iter_mut().find(|cpu| cpu.mpidr == mpidr) {
+                cpu.pmu_intid = private.or_else(|| intid_of(tree, entry, number));
+            }
+        }
+    }
+}
+
+/// The affinity fields in the `reg` of a CPU.
+fn affinity_of(reg: &[u32]) -> u64 {
+    reg.iter()
+        .fold(0, |sum, cell| (sum << 32) | u64::from(*cell))
+        & AFFINITY
 }
 
 /// Colours of memory: the pages of a way of the last cache that the tree tells of (Devicetree Specification 0.4, 3.9). None if it does not tell
@@ -338,10 +375,7 @@ fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
             .cells("reg")
             .filter(|reg| !reg.is_empty() && reg.len() <= 2);
         let reg = reg.ok_or_else(|| format!("{} has no number", entry.path))?;
-        let mpidr = reg
-            .iter()
-            .fold(0, |sum, cell| (sum << 32) | u64::from(*cell))
-            & AFFINITY;
+        let mpidr = affinity_of(&reg);
         let method = entry.text("enable-method");
         let release = match method.as_deref() {
             None | Some("psci") => 0,
@@ -358,6 +392,7 @@ fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
             mpidr,
             compatible,
             release,
+            pmu_intid: None,
         });
     }
     cpus.truncate(MAX_PCPUS);
@@ -416,4 +451,97 @@ fn unmapped(what: &str, entry: &Entry) -> String {
         "its {what} {} has no registers, or no bus above it maps them (`ranges`)",
         entry.path
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+
+    use super::*;
+
+    fn with(name: &str, properties: &[(&str, Vec<u8>)]) -> DeviceTreeNode {
+        let mut node = DeviceTreeNode::new(name).expect("name");
+        for (name, value) in properties {
+            let property = DeviceTreeProperty::new(*name, value.clone());
+            node.add_property(property.expect("property"));
+        }
+        node
+    }
+
+    fn cells(cells: &[u32]) -> Vec<u8> {
+        cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
+    }
+
+    fn word(text: &str) -> Vec<u8> {
+        [text.as_bytes(), b"\0"].concat()
+    }
+
+    /// The interrupts that the CPUs 0, 1 and 0x100 of a tree with these monitors have.
+    fn found(own: &[(&str, Vec<u8>)]) -> [Option<u32>; 3] {
+        const CPUS: [u32; 3] = [0, 1, 0x100];
+        let mut root = with(
+            "",
+            &[
+                ("#address-cells", cells(&[2])),
+                ("#size-cells", cells(&[2])),
+                ("interrupt-parent", cells(&[9])),
+            ],
+        );
+        root.add_child(with(
+            "gic",
+            &[
+                ("compatible", word("arm,gic-400")),
+                ("phandle", cells(&[9])),
+                ("#interrupt-cells", cells(&[3])),
+            ],
+        ));
+        let mut nodes = with("cpus", &[("#address-cells", cells(&[1]))]);
+        for (n, reg) in CPUS.into_iter().enumerate() {
+            let name = format!("cpu@{reg:x}");
+            let own = [("reg", cells(&[reg])), ("phandle", cells(&[20 + n as u32]))];
+            nodes.add_child(with(&name, &own));
+        }
+        root.add_child(nodes);
+        root.add_child(with("pmu", own));
+        let mut tree = DeviceTree::new();
+        tree.root = root;
+        let bytes = tree.to_dtb();
+        let mut cpus = CPUS.map(|mpidr| Cpu {
+            mpidr: mpidr.into(),
+            compatible: String::new(),
+            release: 0,
+            pmu_intid: None,
+        });
+        monitors(&Tree::new(Fdt::new(&bytes).expect("a tree")), &mut cpus);
+        cpus.map(|cpu| cpu.pmu_intid)
+    }
+
+    #[test]
+    fn a_private_one_is_of_all_cpus() {
+        let own = ("compatible", word("arm,armv8-pmuv3"));
+        let private = ("interrupts", cells(&[1, 7, 4]));
+        assert_eq!(found(&[own.clone(), private.clone()]), [Some(23); 3]);
+        let off = ("status", word("disabled"));
+        assert_eq!(found(&[own, private.clone(), off]), [None; 3]);
+        assert_eq!(
+            found(&[("compatible", word("arm,smmu")), private]),
+            [None; 3]
+        );
+    }
+
+    #[test]
+    fn shared_ones_are_of_the_cpus_that_they_name_or_of_each_in_order() {
+        let own = ("compatible", word("arm,cortex-a53-pmu"));
+        let three = ("interrupts", cells(&[0, 143, 4, 0, 144, 4, 0, 145, 4]));
+        let in_order = [Some(175), Some(176), Some(177)];
+        assert_eq!(found(&[own.clone(), three.clone()]), in_order);
+        let affinity = ("interrupt-affinity", cells(&[22, 20, 21]));
+        let named = [Some(176), Some(177), Some(175)];
+        assert_eq!(found(&[own.clone(), three.clone(), affinity]), named);
+        // Fewer than there are CPUs.
+        let two = ("interrupts", cells(&[0, 143, 4, 0, 144, 4]));
+        assert_eq!(found(&[own.clone(), two]), [Some(175), Some(176), None]);
+        let one = ("interrupt-affinity", cells(&[21]));
+        assert_eq!(found(&[own, three, one]), [None, Some(175), None]);
+    }
 }

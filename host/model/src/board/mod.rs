@@ -84,6 +84,7 @@ impl Board {
             mpidr: number,
             compatible: String::new(),
             release: 0,
+            pmu_intid: Some(23),
         };
         let memory = Memory {
             base: 0,

@@ -39,6 +39,8 @@ pub struct BoardSpec {
     pub uarts: Option<Placed<u32>>,
     /// Colours of its memory.
     pub colours: Option<Placed<u32>>,
+    /// Name of the event that counts accesses to memory.
+    pub access_event: Option<Placed<&'static str>>,
 }
 
 impl BoardSpec {
@@ -147,6 +149,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         firmware: None,
         uarts: None,
         colours: None,
+        access_event: None,
     };
     let spec = match (name, dtb) {
         (Some(name), None) => Some(spec(BoardSource::Named(name))),
@@ -193,6 +196,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
     let gic = reader.read(const { BOARD.number("gic") });
     let firmware = reader.read(const { BOARD.text("firmware") });
     let uarts = reader.read(const { BOARD.number("uarts") });
+    let access_event = reader.read(const { BOARD.word("access_event") });
     let colours = reader.read(const { BOARD.number("colours") });
     if let Some(colours) = colours.as_ref().filter(|it| !it.value.is_power_of_two()) {
         reader.report(
@@ -214,6 +218,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         firmware,
         uarts,
         colours: colours.filter(|colours| colours.value.is_power_of_two()),
+        access_event,
         ..spec
     })
 }

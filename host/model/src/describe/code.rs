@@ -26,6 +26,9 @@ pub enum Severity {
     reason = "`explain` has a text for each, which a test demands"
 )]
 pub enum Code {
+    BandwidthBoard,
+    BandwidthMode,
+    BandwidthValue,
     BoardBoth,
     BoardDtb,
     BoardFirmware,
@@ -183,7 +186,10 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 153] = [
+    pub const ALL: [Self; 156] = [
+        Self::BandwidthBoard,
+        Self::BandwidthMode,
+        Self::BandwidthValue,
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardFirmware,
@@ -342,6 +348,9 @@ impl Code {
     /// The whole name, such as `bulkhead::pcpu::shared`.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::BandwidthBoard => "bulkhead::bandwidth::board",
+            Self::BandwidthMode => "bulkhead::bandwidth::mode",
+            Self::BandwidthValue => "bulkhead::bandwidth::value",
             Self::BoardBoth => "bulkhead::board::both",
             Self::BoardDtb => "bulkhead::board::dtb",
             Self::BoardFirmware => "bulkhead::board::firmware",

@@ -6,11 +6,12 @@
 //! else, is an error of the compiler. That no key of a table is left unread is held by a test.
 
 use bulkhead_abi::control::right;
-use bulkhead_abi::plan::{MAX_COLOURS, MAX_VCPUS_PER_VM, MAX_VMS, MAX_WEIGHT};
+use bulkhead_abi::plan::{MAX_COLOURS, MAX_EVENTS, MAX_VCPUS_PER_VM, MAX_VMS, MAX_WEIGHT};
 
 use super::size::{ADDRESS, DURATION, Notation, PERCENT, SIZE};
 use super::words::{
-    CLASS_NAMES, CPU, FIRST_INTID, INTERRUPTS, LAST_INTID, NO_CONTROL, RECLAIM, RESERVED, STOPS,
+    CLASS_NAMES, CPU, EVENT_NAMES, FIRST_INTID, INTERRUPTS, LAST_INTID, NO_CONTROL, RECLAIM,
+    RESERVED, STOPS,
 };
 
 mod parts;
@@ -57,7 +58,7 @@ pub const SYSTEM: &Table = &Table {
 pub const BOARD: &Table = &Table {
     name: "board",
     heading: "`[board]`",
-    about: "What the system runs on. An imported board and one by its tree have no keys but that one, `firmware`, `memory_ranges` and `colours`.",
+    about: "What the system runs on. An imported board and one by its tree have no keys but that one, `firmware`, `memory_ranges`, `colours` and `access_event`.",
     keys: &[
         key("name", Kind::Text, "\"qemu-virt\"", "A board of boards/, such as qemu-virt."),
         key("dtb", Kind::Text, "\"board.dtb\"", "A device tree that says what the board is: a path from the folder of this file."),
@@ -68,6 +69,7 @@ pub const BOARD: &Table = &Table {
         key("gic", Kind::Number(0, u32::MAX), "3", "GIC version of an emulated board."),
         key("firmware", Kind::Text, "\"none\"", "What runs at EL3, whose Group 0 is. none: nothing, one Security state. el3: firmware of which no more is known than PSCI. tf-a, tf-a-no-sdei: firmware with events (SDEI) or without; on an emulated board, Trusted Firmware. Default: none for an emulated board; else what its board.toml says, or what its device tree tells, or el3."),
         key("uarts", Kind::Number(0, u32::MAX), "1", "PL011s of an emulated board; the first carries the consoles."),
+        plain("access_event", words(&EVENT_NAMES), "Event of the CPUs' performance monitors that `accesses` of VMs counts, as the architecture calls it. Default: l2d_cache_refill, lines that a core's cluster gets from memory; on an emulated board cpu_cycles, since QEMU counts no accesses: a nanosecond of its time each."),
         key("colours", Kind::Number(2, MAX_COLOURS), "16", "Colours of memory: pages of the last cache that the CPUs share in one of its ways, a power of two. 16 for 1 MiB of 16 ways, as a Cortex-A53 of a ZCU104 has. Default: what the board's device tree says of that cache (`cache-sets` by `cache-line-size`)."),
     ],
     rules: &[Rule::Either(&[&["name"], &["dtb"]]), Rule::Without("dtb", &["cpu", "cpus", "memory", "gic", "uarts"])],
@@ -120,6 +122,8 @@ pub const VM: &Table = &Table {
         plain("time", words(&["runs", "stops"]), "Whether virtual time goes on while the VM is paused. Default: runs."),
         key("smc", Kind::Numbers, "[0x82000001]", "Calls of the SoC's or board's vendor or of a trusted OS that the VM may make: function identifiers such as 0x82000001."),
         plain("autostart", Kind::Flag, "Whether the VM starts with the board. Default: true; else somebody starts it."),
+        key("accesses", Kind::Number(1, MAX_EVENTS), "20000", "The most accesses to memory of each vCPU in each `access_period`, counted by its CPU as [board] `access_event` says. Who has had them waits for the next period. Default: no limit."),
+        plain("access_period", Kind::Quantity(&DURATION), "The period of `accesses`, 100us to 10s. Default: 1ms."),
         key("colours", Kind::Text, "\"0-7\"", "Colours of memory that its RAM has, such as 0-7 or 0-3, 8: no other VM has pages of these, so that none evicts what it keeps in the cache that the CPUs share. Default: all, if no VM has this key."),
         plain("share_colours", Kind::Flag, "Other VMs that say so, too, may have memory of the same colours. Default: false."),
         plain("locked", Kind::Flag, "No manager stops, pauses, restarts or changes the VM, whatever rights are given; the monitor's keys do. Default: false."),

@@ -1,6 +1,7 @@
 //! The description of a system: one TOML file, read with the place of every word, so that each error
 //! can be shown at its place.
 
+mod bandwidth;
 mod board;
 mod channel;
 mod class;
@@ -37,6 +38,7 @@ use toml::de::{DeTable, DeValue};
 use crate::failure::Failure;
 use keys::{CONSOLE, Key, SYSTEM};
 
+pub use bandwidth::BandwidthSpec;
 pub use board::{BoardSource, BoardSpec, memory_ranges};
 pub use channel::{ChannelEnd, ChannelSpec};
 pub use class::{BoardGic, Deviation, InterruptSpec, class_name, gic_version};
@@ -59,7 +61,7 @@ pub use size::{Duration, Notation, Size, parse_address, parse_size};
 pub use stop::{StopBy, StopSpec};
 pub use suggest::{nearest, one_of};
 pub use vm::{MemorySpec, PayloadSpec, VmSpec};
-pub use words::RESERVED;
+pub use words::{EVENTS, RESERVED};
 
 /// A description as its file tells it: every value of the right kind, nothing looked up yet.
 #[derive(Clone, Debug)]

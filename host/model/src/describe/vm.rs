@@ -3,6 +3,7 @@
 use bulkhead_abi::plan::{Class, MAX_POLL, MAX_VCPUS_PER_VM, MAX_VMS, MIN_POLL, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
+use super::bandwidth::{self, BandwidthSpec};
 use super::class::{self, Deviation, InterruptSpec};
 use super::code::Code;
 use super::colours::{self, ColoursSpec};
@@ -131,6 +132,8 @@ pub struct VmSpec {
     pub locked: Option<Span>,
     /// How it is asked to stop; none: it is not.
     pub stop: Option<StopSpec>,
+    /// The part of the memory's bandwidth that each vCPU has; none: no limit.
+    pub bandwidth: Option<BandwidthSpec>,
     /// The colours of its memory.
     pub colours: ColoursSpec,
 }
@@ -213,6 +216,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let locked = reader.read(const { VM.flag("locked") });
     let locked = locked.filter(|flag| flag.value);
     let stop = stop::read(&mut reader);
+    let bandwidth = bandwidth::read(&mut reader);
     let colours = colours::of_vm(&mut reader);
     let memory = memory_value(&mut reader, &name);
     reader.finish();
@@ -261,6 +265,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         waits: waits.map(|flag| flag.span),
         locked: locked.map(|flag| flag.span),
         stop,
+        bandwidth,
         colours,
     }
 }

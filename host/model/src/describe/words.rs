@@ -51,3 +51,24 @@ pub(super) const LAST_INTID: u32 = FIRST_INTID + MAX_SPIS - 1;
 
 /// Labels of lines that are no VM's.
 pub const RESERVED: [&str; 2] = [label::EL2_NAME, label::MONITOR_NAME];
+
+/// Events that boards count, by the names that the architecture has for them (DDI 0487, D13.12), and their numbers.
+pub const EVENTS: [(&str, u32); 7] = [
+    ("l2d_cache_refill", 0x17),
+    ("l3d_cache_refill", 0x2a),
+    ("ll_cache_miss_rd", 0x37),
+    ("bus_access", 0x19),
+    ("mem_access", 0x13),
+    ("inst_retired", 0x08),
+    ("cpu_cycles", 0x11),
+];
+/// The names alone.
+pub(super) const EVENT_NAMES: [&str; EVENTS.len()] = {
+    let mut names = [""; EVENTS.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = EVENTS[n].0;
+        n += 1;
+    }
+    names
+};

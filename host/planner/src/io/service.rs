@@ -187,6 +187,7 @@ fn vm_spec(place: Span, size: Placed<u64>, image: Placed<String>) -> VmSpec {
         waits: None,
         locked: None,
         stop: None,
+        bandwidth: None,
         colours: ColoursSpec::default(),
     }
 }
@@ -315,6 +316,7 @@ fn time(
             thread: Some(thread),
             service: drains,
             call_spi: 0,
+            pmu_intid: 0,
         };
         share::usage(&cpu, &times).holds()
     };

@@ -8,9 +8,11 @@ use bulkhead_core::plan::{Plan, rows_of};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use bulkhead_model::describe::class_name;
+use bulkhead_model::describe::{EVENTS, class_name};
 
-use super::document::{Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
+use super::document::{
+    Accesses, Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time,
+};
 use super::{access, shown_colours};
 
 /// The plan in these bytes.
@@ -149,6 +151,7 @@ struct VmRow {
     /// MPIDR of the CPU of each vCPU.
     cpus: Vec<Option<Hex>>,
     cpu: Option<Time<u32>>,
+    accesses: Option<Accesses>,
     interrupt_mode: InterruptMode,
     reclaim: Option<&'static str>,
     flags: u16,
@@ -205,6 +208,12 @@ fn name(padded: &[u8]) -> String {
     String::from_utf8_lossy(text.unwrap_or_default()).into_owned()
 }
 
+/// The name of an event that boards count.
+fn event(number: u32) -> Option<&'static str> {
+    let known = EVENTS.into_iter().find(|(_, known)| *known == number);
+    known.map(|(name, _)| name)
+}
+
 /// A VM.
 fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
     let vcpus = rows_of(plan.vcpus, index);
@@ -258,6 +267,13 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
         class: class.map(|class| class_name(*class)),
         cpus: vcpus.iter().map(mpidr).collect(),
         cpu: vcpus.first().map(time),
+        accesses: { vcpus.first() }
+            .filter(|vcpu| vcpu.events != 0)
+            .map(|vcpu| Accesses {
+                most: vcpu.events,
+                period_ns: vcpu.events_period,
+                event: event(plan.header.board.event),
+            }),
         interrupt_mode: InterruptMode {
             mode: word(&modes, row.interrupts),
         },

@@ -145,6 +145,16 @@ pub(super) struct Mapped<'a> {
     pub colours: Option<String>,
 }
 
+/// Limit of accesses to memory, of each vCPU.
+#[derive(Serialize)]
+pub(super) struct Accesses {
+    /// In each period.
+    pub most: u32,
+    pub period_ns: u64,
+    /// Name of what is counted; none: no name is known.
+    pub event: Option<&'static str>,
+}
+
 /// A device that EL2 emulates.
 #[derive(Serialize)]
 pub(super) struct Emulated {

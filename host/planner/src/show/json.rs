@@ -9,7 +9,7 @@ use serde_json::{Value, json as value};
 use bulkhead_model::describe::{CrashSpec, Deviation, class_name};
 
 use super::declared::{self, Declared};
-use super::document::{Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
+use super::document::{Accesses, Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::virtio::{self, Service};
 use super::{access, el2_bytes, memory_map, profile_name, profile_why, shown_colours};
 use crate::{
@@ -342,6 +342,7 @@ struct Vm<'a> {
     deviations: &'a [Deviation],
     cpus: &'a [usize],
     cpu: CpuPolicy<'a>,
+    accesses: Option<Accesses>,
     interrupt_mode: InterruptMode<'a>,
     reclaim: Option<&'static str>,
     stolen_time: Option<Hex>,
@@ -456,6 +457,11 @@ impl<'a> Vm<'a> {
                 time: Time::of(vm.time, &vm.pool[..]),
                 why: &vm.time_why,
             },
+            accesses: vm.accesses.map(|accesses| Accesses {
+                most: accesses.most,
+                period_ns: accesses.period,
+                event: Some(accesses.event),
+            }),
             interrupt_mode: InterruptMode {
                 mode: vm.gppt.map_or("vgic", Mode::name),
                 why: &vm.interrupts_why,

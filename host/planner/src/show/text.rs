@@ -323,6 +323,15 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
         CpuTime::Fair { weight, .. } => format!("fair: weight {weight}, no cap"),
     };
     writeln!(out, "  cpu time   {time} ({})", vm.time_why)?;
+    if let Some(accesses) = vm.accesses {
+        writeln!(
+            out,
+            "  accesses   at most {} ({}) of each vCPU in each {}",
+            accesses.most,
+            accesses.event,
+            Duration(accesses.period)
+        )?;
+    }
     if !vm.pool.is_empty() {
         let pool: Vec<String> = vm.pool.iter().map(ToString::to_string).collect();
         if vm.devices.iter().any(|(device, _)| !device.irqs.is_empty()) {

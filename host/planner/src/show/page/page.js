@@ -200,6 +200,7 @@ function vmCard(vm, index) {
       fact("memory", size(ram)),
       fact("CPUs", `${many(vm.cpus.length, "vCPU")} on ${cpus.length === 1 ? "CPU" : "CPUs"} ${cpus.join(", ")}`),
       fact("CPU time", cpuTime(vm.cpu), `why: ${vm.cpu.why}`),
+      vm.accesses && fact("accesses", `${vm.accesses.most} in each ${time(vm.accesses.period_ns)} at most`, `of each vCPU; counted: ${vm.accesses.event}`),
       fact("interrupts", MODES[mode.mode] ?? `its own, without an exit (${mode.mode})`, `why: ${mode.why}`),
       vm.reclaim && fact("reclaim", vm.reclaim),
       vm.ptimer === "own" && fact("timer", "the physical timer is its own"),
