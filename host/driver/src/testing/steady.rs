@@ -16,11 +16,12 @@ const SHAKEN: [bool; 3] = [false, true, true];
 /// The test of this file.
 pub fn tests() -> Vec<Test> {
     let job: Job = Box::new(|context| runs(context).map_err(|why| vec![why]));
-    vec![Test::parallel(
+    let test = Test::parallel(
         "runs/alike",
         "A run with input says the same to the byte, statistics and all, whatever else the host does.",
         job,
-    )]
+    );
+    vec![test.long()]
 }
 
 fn runs(context: &Context) -> Result<String, String> {

@@ -80,6 +80,8 @@ pub struct Test {
     pub claim: String,
     /// Stage in which it runs.
     pub stage: Stage,
+    /// Whether it is among the first of its stage: it takes minutes, for which others would have to be waited with one CPU at the end.
+    pub is_long: bool,
     /// Reason that it runs only when it is asked for, by `--all` or by a part of its name; `None` if it runs each time.
     pub on_request: Option<String>,
     /// Body of the test.
@@ -101,8 +103,17 @@ impl Test {
             name: name.into(),
             claim: claim.into(),
             stage: Stage::Build,
+            is_long: false,
             on_request: None,
             job,
+        }
+    }
+
+    /// The test, to begin early in its stage.
+    pub fn long(self) -> Self {
+        Self {
+            is_long: true,
+            ..self
         }
     }
 
@@ -166,7 +177,8 @@ pub fn run<'a>(
         (Stage::Last, 1),
     ];
     for (stage, workers) in stages {
-        let tests: Vec<_> = tests.iter().filter(|test| test.stage == stage).collect();
+        let mut tests: Vec<_> = tests.iter().filter(|test| test.stage == stage).collect();
+        tests.sort_by_key(|test| !test.is_long);
         let next = AtomicUsize::new(0);
         let (send, receive) = mpsc::channel();
         thread::scope(|scope| {
@@ -229,16 +241,20 @@ mod tests {
         };
         let tests = [
             Test::last("last", "c", note("last", Ok(String::new()))),
+            Test::build("zero", "c", note("zero", Ok(String::new()))).long(),
             Test::parallel("late", "c", note("late", Ok("fine".into()))),
-            Test::build("one", "c", note("one", Ok(String::new()))),
             Test::build("two", "c", note("two", Err(vec!["bad".into()]))),
+            Test::build("one", "c", note("one", Ok(String::new()))).long(),
             Test::parallel("panics", "c", Box::new(|_| panic!("ouch"))),
         ];
         let mut told = 0;
         let context = Context::new(PathBuf::from("/nonexistent"), &tests);
         let done = run(&tests, &context, 2, &mut |_| told += 1);
-        assert_eq!(*order.lock().unwrap(), ["one", "two", "late", "last"]);
-        assert_eq!(told, 10);
+        assert_eq!(
+            *order.lock().unwrap(),
+            ["zero", "one", "two", "late", "last"]
+        );
+        assert_eq!(told, 12);
         let result = |name| {
             &done
                 .iter()

@@ -35,7 +35,11 @@ pub fn tests(root: &Path) -> Vec<Test> {
         let path = path(&name);
         let claim = format!("Who does what `{path}` says sees what it shows.");
         let job: Job = Box::new(move |context| follow(context, &path));
-        Test::parallel(format!("docs/{name}"), claim, job)
+        let test = Test::parallel(format!("docs/{name}"), claim, job);
+        match name.starts_with("tutorial") {
+            true => test.long(),
+            false => test,
+        }
     });
     let pages = pages.chain(fresh::tests());
     pages.chain([rendered::test()]).collect()
