@@ -5,7 +5,8 @@
 //! which may be blocked once by code that cannot be interrupted. The test is sufficient (Baker,
 //! 1991, for EDF): with the servers in order of their periods, for each `i`: blocking/period(i) +
 //! the sum over all `j` up to `i` of need(j)/period(j) is at most 1. Each server pays for the
-//! switch to it and the switch away from it: a job preempts at most once when it arrives. Where the
+//! switch to it and the switch away from it: a job preempts at most once when it arrives, and once more each time
+//! that it comes back from a hold. Where the
 //! console is drained, that is one more task of the highest priority, which comes at most once more
 //! than its rate in each period.
 
@@ -55,6 +56,16 @@ pub struct Promise {
     pub budget: u64,
     /// Period of the server.
     pub period: u64,
+    /// Period in which it is held at most once, because it has had something else than time ([`crate::bandwidth`]); 0: never.
+    pub held: u64,
+}
+
+impl Promise {
+    /// Number of holds that may end in a period.
+    fn holds(&self) -> u64 {
+        let periods = self.period.checked_div(self.held);
+        periods.map_or(0, |periods| periods.saturating_add(1))
+    }
 }
 
 /// Result of the test for one server.
@@ -82,7 +93,11 @@ pub const WHOLE: u64 = 1_000_000;
 /// Computes the bound of server `which` among all servers of its pCPU.
 pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
     let own = servers.get(which)?;
-    let need = |server: &Promise| server.budget.saturating_add(costs.switch.saturating_mul(2));
+    let need = |server: &Promise| {
+        let comes = server.holds().saturating_add(1);
+        let switches = costs.switch.saturating_mul(comes.saturating_mul(2));
+        server.budget.saturating_add(switches)
+    };
     // Rounded up, so that no promise holds only because of rounding.
     let part = |ticks: u64, period: u64| match ticks.checked_mul(WHOLE) {
         Some(whole) => whole.div_ceil(period.max(1)),
@@ -122,6 +137,7 @@ pub fn worst_load(servers: impl Iterator<Item = Promise>, drains: bool) -> Optio
     let none = Promise {
         budget: 0,
         period: 0,
+        held: 0,
     };
     let mut all = [none; SLOTS];
     let mut count = 0_usize;

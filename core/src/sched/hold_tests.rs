@@ -149,3 +149,36 @@ fn of_two_that_are_held_each_has_its_time() {
     assert!(scheduler.next(5 * MS).slot.is_some());
     assert!(scheduler.next(5 * MS).trap_wfe);
 }
+
+#[test]
+fn no_server_is_interrupted_for_a_fair_vcpu_that_waits() {
+    let capped = Policy::Fair {
+        weight: 1,
+        quota: MS,
+        period: 20 * MS,
+    };
+    let server = Policy::Server {
+        budget: 8 * MS,
+        period: 10 * MS,
+    };
+    // The capped one has had its quota, the other one is held.
+    let mut scheduler = with(&[capped, FAIR]);
+    assert_eq!(scheduler.next(0).slot, Some(0));
+    scheduler.hold(1, 3 * MS, 0);
+    let turn = scheduler.next(MS);
+    assert_eq!((turn.slot, turn.until), (None, 3 * MS));
+    scheduler.add(2, server, 2, MS);
+    scheduler.wake(2, MS);
+    let turn = scheduler.next(MS);
+    assert_eq!((turn.slot, turn.until), (Some(2), 9 * MS));
+    // When its turn is over, what has come meanwhile is seen.
+    let turn = scheduler.next(9 * MS);
+    assert_eq!((turn.slot, turn.until), (Some(1), 11 * MS));
+    // Another server that is held does interrupt.
+    scheduler.add(3, server, 3, 9 * MS);
+    scheduler.wake(3, 9 * MS);
+    scheduler.hold(3, 12 * MS, 9 * MS);
+    scheduler.wake(2, 11 * MS);
+    let turn = scheduler.next(11 * MS);
+    assert_eq!((turn.slot, turn.until), (Some(2), 12 * MS));
+}

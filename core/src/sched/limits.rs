@@ -202,6 +202,7 @@ impl Limits {
             let promises = servers.map(|server| Promise {
                 budget: server.budget,
                 period: server.period,
+                held: server.events_period,
             });
             let drainer = self.drainer.load(Ordering::Relaxed);
             let drains = u32::from(row.pcpu).wrapping_add(1) == drainer;

@@ -551,7 +551,11 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     #[inline(always)]
     fn turn(&mut self, able: Set, now: u64) -> Turn {
         let current = only(self.current);
-        let waiting = self.awake & !able & !current;
+        let mut waiting = self.awake & !able & !current;
+        // A fair vCPU goes before no server, and no timer interrupts one for it: this is looked at when the server's turn is over.
+        if self.current != NOBODY && self.fair & current == 0 {
+            waiting &= !self.fair;
+        }
         let refill = if waiting == 0 {
             u64::MAX
         } else {

@@ -301,7 +301,11 @@ fn who_naps_does_not_leave_others_nothing_but_switches() {
 fn no_period_of_a_million_is_missed() {
     const LATE: u64 = 5;
     let promises = [(400, 1_000), (900, 3_000), (1_400, 5_000)];
-    let promises = promises.map(|(budget, period)| Promise { budget, period });
+    let promises = promises.map(|(budget, period)| Promise {
+        budget,
+        period,
+        held: 0,
+    });
     let costs = Costs {
         switch: 0,
         longest: LATE,
@@ -322,7 +326,7 @@ fn no_period_of_a_million_is_missed() {
     let odd =
         Vec::from([(777, 3_333), (1, 1), (2_500, 0)].map(|(work, sleep)| Burst { work, sleep }));
     let servers =
-        promises.map(|Promise { budget, period }| (Policy::Server { budget, period }, busy()));
+        promises.map(|Promise { budget, period, .. }| (Policy::Server { budget, period }, busy()));
     let mut loads = Vec::from(servers);
     loads.extend([
         (fair(1, 10_000), busy()),
@@ -332,7 +336,7 @@ fn no_period_of_a_million_is_missed() {
     let mut world = World::new(loads, LATE);
     for period in 1..=1_000_000u64 {
         world.run(period * 1_000, |_, _| {});
-        for (slot, Promise { budget, period }) in promises.iter().enumerate() {
+        for (slot, Promise { budget, period, .. }) in promises.iter().enumerate() {
             let due = world.now / period * budget;
             assert!(
                 world.ran(slot) + LATE * 2 >= due,
@@ -376,7 +380,7 @@ proptest! {
         others in prop::collection::vec((prop_oneof![fair(), capped()], bursts()), 0..=4),
         late in 0u64..20,
     ) {
-        let promises: Vec<Promise> = servers.iter().map(|(budget, period)| Promise { budget: *budget, period: *period }).collect();
+        let promises: Vec<Promise> = servers.iter().map(|(budget, period)| Promise { budget: *budget, period: *period, held: 0 }).collect();
         // A turn ends late by that much, which its server pays; a server that waited was blocked
         // once.
         let costs = Costs { switch: 0, longest: late, drain: 0 };

@@ -331,10 +331,12 @@ fn a_set_of_servers_is_accepted_up_to_the_whole_pcpu_and_not_beyond() {
     let half = Promise {
         budget: 5,
         period: 10,
+        held: 0,
     };
     let third = Promise {
         budget: 10,
         period: 20,
+        held: 0,
     };
     let all = [half, third];
     assert_eq!(bound(&all, 0, free).unwrap().load, 500_000);
@@ -357,6 +359,11 @@ fn a_set_of_servers_is_accepted_up_to_the_whole_pcpu_and_not_beyond() {
     assert_eq!(bound(&all, 0, dear).unwrap().need, 7);
     assert!(!bound(&all, 1, dear).unwrap().holds());
     assert_eq!(bound(&all, 2, free), None);
+    // Who may be held comes back once more for each of these periods, and one that has begun before.
+    for (held, need) in [(0, 7), (10, 11), (4, 13), (11, 9)] {
+        let one = [Promise { held, ..half }];
+        assert_eq!(bound(&one, 0, dear).unwrap().need, need, "{held}");
+    }
     // Two exits of the drain, of one tick each: in each 40 ticks, and once more in each period.
     let drained = Costs {
         drain: 40,
@@ -374,6 +381,7 @@ fn supply_comes_after_the_gap_and_by_whole_budgets() {
     let promise = Promise {
         budget: 3,
         period: 10,
+        held: 0,
     };
     assert_eq!(supply(promise, 14), 0);
     assert_eq!(supply(promise, 15), 1);

@@ -55,6 +55,12 @@ impl Planned {
     pub fn times(&self) -> Vec<CpuTime> {
         self.vms.iter().map(|vm| vm.time).collect()
     }
+
+    /// The period of a VM's limit of accesses; 0 if it has none.
+    pub fn held(&self, vm: usize) -> u64 {
+        let accesses = self.vms.get(vm).and_then(|vm| vm.accesses);
+        accesses.map_or(0, |accesses| accesses.period)
+    }
 }
 
 /// Plans a system. `el2` is how many bytes EL2 takes in the image, if it is built.

@@ -5,7 +5,7 @@ use bulkhead_core::sched::bound::{Bound, Costs, Promise, WHOLE, bound};
 
 use bulkhead_model::describe::{Code, CpuTime, Duration, Finding, System};
 
-use super::PlannedCpu;
+use super::{PlannedCpu, bandwidth};
 
 /// What the scheduler of a pCPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,8 @@ impl Usage {
     }
 }
 
-/// Computes the shares of a pCPU that its vCPUs get, and the service thread; `times` by VM.
-pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
+/// Computes the shares of a pCPU that its vCPUs get, and the service thread; `times` by VM, and `held`, the period of a VM's limit of accesses or 0.
+pub fn usage(cpu: &PlannedCpu, times: &[CpuTime], held: impl Fn(usize) -> u64) -> Usage {
     let mut promised = Vec::new();
     let mut fair = Vec::new();
     let vcpus = cpu.vcpus.iter();
@@ -74,7 +74,16 @@ pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
         match time {
             CpuTime::Pinned => {}
             CpuTime::Server { budget, period } => {
-                promised.push((of, Promise { budget, period }));
+                let held = match of {
+                    Runs::Vcpu { vm, .. } => held(vm),
+                    Runs::Thread => 0,
+                };
+                let promise = Promise {
+                    budget,
+                    period,
+                    held,
+                };
+                promised.push((of, promise));
             }
             CpuTime::Fair {
                 weight,
@@ -148,7 +157,8 @@ pub(super) fn overload(
     times: &[CpuTime],
     findings: &mut Vec<Finding>,
 ) {
-    let usage = usage(cpu, times);
+    let held = |vm: usize| bandwidth::in_row(system.vms[vm].bandwidth.as_ref()).1;
+    let usage = usage(cpu, times, held);
     if usage.holds() {
         return;
     }

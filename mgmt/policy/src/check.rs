@@ -123,11 +123,12 @@ fn measurable(seen: &Seen, measure: crate::rule::Measure, span: Span, faults: &m
     faults.push(Fault::new("policy::measure", message, span, why).help(help));
 }
 
-/// The budget of a share, in a list of what servers are promised.
+/// The budget of a share, in a list of what servers are promised. Limits of accesses to memory are not known here: EL2 refuses what they leave no room for.
 const fn promise(amount: u64, period: u64) -> Promise {
     Promise {
         budget: amount,
         period,
+        held: 0,
     }
 }
 

@@ -121,6 +121,7 @@ impl Plan<'_> {
         servers.map(|(_, vcpu)| Promise {
             budget: vcpu.budget,
             period: vcpu.period,
+            held: vcpu.events_period,
         })
     }
 

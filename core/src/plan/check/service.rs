@@ -54,6 +54,7 @@ impl Plan<'_> {
             let promise = (thread.policy == SERVER).then_some(Promise {
                 budget: thread.budget,
                 period: thread.period,
+                held: 0,
             });
             let promises = self.promises(pcpu).chain(promise);
             let keeps = self.is_schedulable(pcpu, promises);

@@ -12,7 +12,7 @@ use bulkhead_model::describe::{
 
 use super::device::{self, COUNTS, disk_places};
 use super::disk::Disks;
-use crate::{PlannedCpu, ipa, share};
+use crate::{PlannedCpu, bandwidth, ipa, share};
 
 /// The program of the service VM if the description names no other, which is built as EL2 itself is.
 const PROGRAM: &str = "guest:service";
@@ -302,6 +302,7 @@ fn time(
     let times: Vec<CpuTime> = system.vms.iter().map(|spec| spec.cpu.time).collect();
     let servers = vcpus.iter().any(|(vm, _)| is_server(times[*vm]));
     let stated = system.io.time.as_ref();
+    let held = |vm: usize| bandwidth::in_row(system.vms[vm].bandwidth.as_ref()).1;
     let holds = |thread: CpuTime, of_vm: CpuTime| {
         let mut times = times.clone();
         let mut vcpus = vcpus.to_vec();
@@ -318,7 +319,7 @@ fn time(
             call_spi: 0,
             pmu_intid: 0,
         };
-        share::usage(&cpu, &times).holds()
+        share::usage(&cpu, &times, held).holds()
     };
     let tried = SERVERS.map(|(budget, period)| CpuTime::Server { budget, period });
     let line = stated.map(|stated| {

@@ -288,7 +288,7 @@ struct Usage<'a> {
 
 impl<'a> Usage<'a> {
     fn of(planned: &'a Planned, cpu: &PlannedCpu) -> Self {
-        let usage = usage(cpu, &planned.times());
+        let usage = usage(cpu, &planned.times(), |vm| planned.held(vm));
         let servers = usage.servers.iter().map(|server| Server {
             vcpu: Vcpu::that(planned, server.of),
             budget_ns: server.promise.budget,

@@ -238,7 +238,7 @@ fn listed(names: Vec<String>) -> String {
 
 /// Writes the shares of a CPU that its vCPUs get, if there are any.
 fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fmt::Result {
-    let usage = usage(cpu, &planned.times());
+    let usage = usage(cpu, &planned.times(), |vm| planned.held(vm));
     for server in &usage.servers {
         writeln!(
             out,
