@@ -251,4 +251,30 @@ mod tests {
         assert_eq!(divided(600, &[(2, Some(900)), (1, None)]), [400, 200]);
         assert_eq!(divided(600, &[]), [0; 0]);
     }
+    #[test]
+    fn a_server_with_a_limit_of_accesses_needs_what_its_holds_take() {
+        const US: u64 = 1_000;
+        let cpu = PlannedCpu {
+            cpu: 0,
+            mpidr: 0,
+            vcpus: vec![(0, 0), (1, 0)],
+            thread: None,
+            service: false,
+            call_spi: 0,
+            pmu_intid: 0,
+        };
+        let server = CpuTime::Server {
+            budget: 100 * US,
+            period: 1_000 * US,
+        };
+        let held = |vm: usize| [0, 100 * US][vm];
+        let usage = usage(&cpu, &[server; 2], held);
+        let need: Vec<u64> = usage
+            .servers
+            .iter()
+            .map(|server| server.bound.need)
+            .collect();
+        let switches = |count: u64| 100 * US + count * 2 * Costs::OF_BUILD.switch;
+        assert_eq!(need, [switches(1), switches(12)]);
+    }
 }
