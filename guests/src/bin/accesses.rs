@@ -4,7 +4,7 @@
 //! The emulator counts no accesses but time, in which each instruction takes as much: `accesses=` says how many instructions that is in each
 //! `period=` (microseconds), and `periods=` for how many it runs: without end, in a loop whose instructions are known. With `least=` it shares its pCPU, and is
 //! to have that part of its accesses, in percent; without it all of them, and each row of passes is one period's. It sleeps `asleep=` periods in the middle,
-//! which gives it nothing more afterwards.
+//! which gives it nothing more afterwards. With `late=` it does something else ([`across`]).
 #![no_std]
 #![no_main]
 
@@ -26,6 +26,10 @@ fn main(board: &'static Board) {
     let argument = |name| board.argument(name).unwrap_or(0);
     let (accesses, periods) = (argument("accesses"), argument("periods"));
     let period = timer::ticks(argument("period"));
+    if let Some(late) = board.argument("late") {
+        across(accesses, period, late);
+        return check::done();
+    }
     check::holds(
         "accesses in periods",
         accesses > 0 && period > 0 && periods > 0,
@@ -70,6 +74,37 @@ fn main(board: &'static Board) {
     check::done();
 }
 
+/// Wakes after `late` percent of a period, and looks how much comes in a row: what is left of that period's time, if the accesses are enough for it, and
+/// the accesses of the next one. Periods begin at multiples of their length.
+fn across(accesses: u64, period: u64, late: u64) {
+    const ROWS: u64 = 50;
+    gic::init();
+    gic::enable(timer::INTID);
+    let jump = timer::ticks(JUMP_US);
+    let (mut least, mut most) = (u64::MAX, 0);
+    for _ in 0..ROWS {
+        let begin = (timer::now() / period + 3) * period;
+        sleep_until(begin + period * late / 100);
+        let row = counted::row(jump, begin + 3 * period);
+        // The part of the first period, as instructions: they fill the time.
+        let rate = row.passes * PASS * 1000 / (row.end - row.begin);
+        let before = (begin + period - row.begin) * rate / 1000;
+        let next = (row.passes * PASS).saturating_sub(before);
+        (least, most) = (least.min(next), most.max(next));
+    }
+    println!("accesses: {least} to {most} of the next period");
+    let within = |part: u64| part.abs_diff(accesses) <= accesses / 50;
+    check::holds("no row has more of the next period", within(most), most);
+    check::holds("no row has less of the next period", within(least), least);
+}
+
+fn sleep_until(end: u64) {
+    timer::arm(end);
+    while timer::now() < end {
+        sysreg::sleep();
+    }
+}
+
 /// What it has had.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -106,11 +141,7 @@ fn run(until: u64) -> Seen {
 fn after_sleep(accesses: u64, sleep: u64, period: u64) {
     gic::init();
     gic::enable(timer::INTID);
-    let end = timer::now() + sleep;
-    timer::arm(end);
-    while timer::now() < end {
-        sysreg::sleep();
-    }
+    sleep_until(timer::now() + sleep);
     let seen = run(timer::now() + sleep);
     // The window begins and ends within a period.
     let most = accesses * (sleep / period + 1);
