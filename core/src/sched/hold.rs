@@ -4,8 +4,8 @@
 //! A hold is no sleep that was chosen, and is saved up no more than that: a server is asked again whether what is left of its budget
 //! fits its deadline, and a fair vCPU comes back half a round behind the others at most.
 
-use super::slot::State;
-use super::{SLOTS, Scheduler, Set, members, only};
+use super::slot::{Slot, State};
+use super::{NOBODY, SLOTS, Scheduler, Set, members, only};
 
 /// The slots that are held.
 #[derive(Clone, Debug)]
@@ -86,5 +86,20 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             }
             self.sort(slot);
         }
+    }
+    /// The earliest time at which one of `waiting` may run. A fair vCPU goes before no server, and no timer interrupts one for it: that is looked
+    /// at when the server's turn is over.
+    #[inline(never)]
+    pub(super) fn next_refill(&self, mut waiting: Set) -> u64 {
+        if self.current != NOBODY && self.fair & only(self.current) == 0 {
+            waiting &= !self.fair;
+        }
+        let refills = self.of(waiting).filter_map(Slot::waits_until);
+        let held = if HOLDS {
+            self.held.next(waiting)
+        } else {
+            u64::MAX
+        };
+        refills.fold(held, u64::min)
     }
 }

@@ -551,21 +551,11 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     #[inline(always)]
     fn turn(&mut self, able: Set, now: u64) -> Turn {
         let current = only(self.current);
-        let mut waiting = self.awake & !able & !current;
-        // A fair vCPU goes before no server, and no timer interrupts one for it: this is looked at when the server's turn is over.
-        if self.current != NOBODY && self.fair & current == 0 {
-            waiting &= !self.fair;
-        }
+        let waiting = self.awake & !able & !current;
         let refill = if waiting == 0 {
             u64::MAX
         } else {
-            let refills = self.of(waiting).filter_map(Slot::waits_until);
-            let refill = refills.min().unwrap_or(u64::MAX);
-            if HOLDS {
-                refill.min(self.held.next(waiting))
-            } else {
-                refill
-            }
+            self.next_refill(waiting)
         };
         let Some(slot) = self.slots.get_mut(self.current) else {
             return Turn {
