@@ -87,6 +87,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             self.sort(slot);
         }
     }
+
     /// The earliest time at which one of `waiting` may run. A fair vCPU goes before no server, and no timer interrupts one for it: that is looked
     /// at when the server's turn is over.
     #[inline(never)]
