@@ -7,6 +7,8 @@
 //!
 //! Nothing here panics, copies a plan or formats text.
 
+#[cfg(test)]
+mod bandwidth_tests;
 mod board;
 mod check;
 #[cfg(test)]

@@ -123,6 +123,14 @@ fn a_hold_is_seen_and_ends_with_a_move_or_with_the_vcpu() {
     let mut other = Scheduler::<true>::new(6 * MS);
     other.attach(3, taken, 2 * MS);
     assert_eq!(other.next(2 * MS).slot, Some(3));
+    // Who comes into its place is not held.
+    scheduler.block(2 * MS);
+    scheduler.add(1, FAIR, 1, 2 * MS);
+    scheduler.wake(1, 2 * MS);
+    assert_eq!(scheduler.next(2 * MS).slot, Some(1));
+    scheduler.remove(1, 2 * MS);
+    scheduler.wake(0, 2 * MS);
+    scheduler.next(2 * MS);
     scheduler.hold(0, 9 * MS, 2 * MS);
     scheduler.remove(0, 3 * MS);
     scheduler.add(0, FAIR, 0, 3 * MS);
