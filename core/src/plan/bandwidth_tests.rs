@@ -3,6 +3,7 @@
 use bulkhead_abi::plan::*;
 
 use super::Invariant;
+use super::gppt_tests::direct;
 use super::sample::Sample;
 use super::tests::{verdict, with};
 
@@ -67,4 +68,21 @@ fn who_may_come_anywhere_is_counted_there() {
         s.pcpus[own ^ 1].pmu_intid = 23;
     });
     assert_eq!(both, Ok(()));
+}
+
+#[test]
+fn an_spi_by_which_pcpus_call_is_no_interrupt_of_monitors() {
+    let judged = |pmu_intid| {
+        let mut sample = direct();
+        sample.board.event = 0x17;
+        sample.vcpus[0].events = 1000;
+        sample.vcpus[0].events_period = 1_000_000;
+        sample.pcpus[usize::from(sample.vcpus[0].pcpu)].pmu_intid = pmu_intid;
+        verdict(&sample.bytes()).map_err(|violation| violation.invariant)
+    };
+    assert_eq!(judged(200), Ok(()));
+    let called = u32::from(direct().pcpus[1].call_spi);
+    for intid in [called, called + 1] {
+        assert_eq!(judged(intid), TAKEN, "{intid}");
+    }
 }

@@ -203,7 +203,7 @@ fn it_hears_doorbells_by_spis_of_the_board_that_are_theirs() {
 }
 
 /// A plan in which a VM sends SGIs that EL2 does not trap.
-fn direct() -> Sample {
+pub(super) fn direct() -> Sample {
     let mut sample = Sample::good();
     let vm = 1;
     sample.vms[vm].interrupts = InterruptMode::GpptPmrDirect as u16;

@@ -459,7 +459,7 @@ impl Sample {
         let has_virtio = !self.threads.is_empty();
         let profile = if !self.rights.is_empty() {
             Profile::Managed
-        } else if has_virtio {
+        } else if has_virtio || self.vcpus.iter().any(|vcpu| vcpu.events != 0) {
             Profile::Io
         } else {
             Profile::Shared
