@@ -203,10 +203,13 @@ impl Service {
     /// Gives the device whose turn it is a slice. `false`: none has anything to do.
     fn step(&mut self, index: usize) -> bool {
         let begin = timer::now();
+        // An order to a VM is a slice of its own: it may take as long as one.
+        if MANAGED && stops::look(begin) {
+            return true;
+        }
         let mut rest = virtio::pending(index).take() | self.polls.take(begin);
         if MANAGED {
             rest |= managers::due(index, begin);
-            stops::look(begin);
         }
         while rest != 0 {
             self.round.wake(rest.trailing_zeros() as usize);

@@ -77,20 +77,22 @@ pub fn next() -> Option<u64> {
 }
 
 /// Ends a VM that was asked and whose time is over, and presses the key of one once more: one that begins may not have looked at it yet. If somebody
-/// gives an order at this moment, the next look does.
-pub fn look(now: u64) {
-    if ASKED.next().is_some_and(|next| next <= now) {
-        let _again_if_busy = orders::try_manage(|_| {
-            let Some((index, due)) = ASKED.take(now, timer::seconds(1)) else {
-                return;
-            };
-            if !matches!(vm::vm(index).life.power.phase(), Phase::Asked(_)) {
-                ASKED.forget(index);
-            } else if due == Due::Over {
-                orders::overdue(index);
-            } else if let Some(stop) = plan().stop_of(index) {
-                tell(index, stop);
-            }
-        });
+/// gives an order at this moment, the next look does. Returns whether this one did something.
+pub fn look(now: u64) -> bool {
+    if ASKED.next().is_none_or(|next| next > now) {
+        return false;
     }
+    let looked = orders::try_manage(|_| {
+        let Some((index, due)) = ASKED.take(now, timer::seconds(1)) else {
+            return;
+        };
+        if !matches!(vm::vm(index).life.power.phase(), Phase::Asked(_)) {
+            ASKED.forget(index);
+        } else if due == Due::Over {
+            orders::overdue(index);
+        } else if let Some(stop) = plan().stop_of(index) {
+            tell(index, stop);
+        }
+    });
+    looked.is_some()
 }

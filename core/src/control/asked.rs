@@ -41,9 +41,13 @@ impl Moments {
 #[derive(Debug)]
 pub struct Asked {
     vms: [Moments; MAX_VMS],
+    /// A bit for each VM that was asked, so that a look takes no time for the others.
+    some: AtomicU64,
     /// The first moment of all; 0 for none.
     next: AtomicU64,
 }
+
+const _: () = assert!(MAX_VMS <= u64::BITS as usize);
 
 impl Default for Asked {
     fn default() -> Self {
@@ -61,6 +65,7 @@ impl Asked {
                     again: AtomicU64::new(0),
                 }
             }; MAX_VMS],
+            some: AtomicU64::new(0),
             next: AtomicU64::new(0),
         }
     }
@@ -70,15 +75,17 @@ impl Asked {
         if let Some(place) = self.vms.get(vm) {
             // 0 stands for none.
             place.set(until.max(1), again);
-            self.find_next();
+            let some = self.some.load(Ordering::Relaxed);
+            self.some.store(some | bit(vm), Ordering::Relaxed);
+            self.look(|_, _| None::<()>);
         }
     }
 
     /// A VM was asked, and has ended.
     pub fn forget(&self, vm: usize) {
         if let Some(place) = self.vms.get(vm) {
-            place.set(0, 0);
-            self.find_next();
+            self.clear(vm, place);
+            self.look(|_, _| None::<()>);
         }
     }
 
@@ -94,29 +101,54 @@ impl Asked {
 
     /// Takes what is due about a VM. It may have ended long ago. One that is told again now is so `every` so many ticks.
     pub fn take(&self, now: u64, every: u64) -> Option<(usize, Due)> {
-        let due = |place: &Moments| {
+        self.look(|vm, place| {
             let (until, next) = place.get();
-            until != 0 && next <= now
-        };
-        let found = self.vms.iter().enumerate().find(|(_, place)| due(place));
-        let taken = found.map(|(vm, place)| {
-            let (until, _) = place.get();
+            if next > now {
+                return None;
+            }
             if until <= now {
-                place.set(0, 0);
-                return (vm, Due::Over);
+                self.clear(vm, place);
+                return Some((vm, Due::Over));
             }
             place.set(until, now.saturating_add(every));
-            (vm, Due::Again)
-        });
-        self.find_next();
-        taken
+            Some((vm, Due::Again))
+        })
     }
 
-    fn find_next(&self) {
-        let all = self.vms.iter().map(|place| place.get().1);
-        let next = all.filter(|next| *next != 0).min().unwrap_or(0);
-        self.next.store(next, Ordering::Relaxed);
+    fn clear(&self, vm: usize, place: &Moments) {
+        place.set(0, 0);
+        let some = self.some.load(Ordering::Relaxed);
+        self.some.store(some & !bit(vm), Ordering::Relaxed);
     }
+
+    /// Goes through the VMs that were asked, lets the first of them be taken that `take` has something for, and finds the next moment. One loop for
+    /// both: this may be done by a service thread between two looks at interrupts, for all VMs of the board.
+    fn look<T>(&self, mut take: impl FnMut(usize, &Moments) -> Option<T>) -> Option<T> {
+        let (mut taken, mut first) = (None, u64::MAX);
+        let mut rest = self.some.load(Ordering::Relaxed);
+        while rest != 0 {
+            let vm = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            let Some(place) = self.vms.get(vm) else {
+                continue;
+            };
+            if taken.is_none() {
+                taken = take(vm, place);
+            }
+            let (until, next) = place.get();
+            if until != 0 {
+                first = first.min(next);
+            }
+        }
+        let next = if first == u64::MAX { 0 } else { first };
+        self.next.store(next, Ordering::Relaxed);
+        taken
+    }
+}
+
+/// The bit of a VM.
+const fn bit(vm: usize) -> u64 {
+    1u64.wrapping_shl(vm as u32)
 }
 
 #[cfg(test)]
