@@ -307,7 +307,6 @@ impl Entry {
         let started = requests.take_start();
         // All queues are looked at, now or when there is somebody to serve them: a thread that keeps the bits until then never sleeps.
         requests.take_notified();
-        let mut outcome = Outcome::default();
         if started && releases != Some(Release::All) {
             let begun = shared
                 .transport
@@ -316,17 +315,22 @@ impl Entry {
                     None => self.device.start(transport, requests, &Mapped, &space),
                 });
             match begun {
-                Some(begun) => outcome = begun,
+                // To find and check the rings of all queues takes as long as a slice may: they are served in the next one, and a driver that
+                // starts its device all the time pays for that.
+                Some(begun) => {
+                    self.tell(begun);
+                    budget.descriptors = 0;
+                    return true;
+                }
                 None => requests.start_again(),
             }
         }
-        self.tell(outcome);
         if MANAGED && releases == Some(Release::All) {
             control::reset(self.index);
         }
         let serves =
             self.console.is_some() || matches!(shared.served(), Served::Up | Served::Leaves);
-        let mut more = outcome.more && serves;
+        let mut more = false;
         if serves || releases.is_some() {
             let outcome = match &mut self.console {
                 Some(console) => {
@@ -349,7 +353,7 @@ impl Entry {
                 None => self.device.slice(asked, &Mapped, &space, budget),
             };
             self.tell(outcome);
-            more |= outcome.more && serves;
+            more = outcome.more && serves;
         }
         if releases.is_some() {
             self.wake_guest();
