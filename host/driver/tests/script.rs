@@ -44,8 +44,8 @@ fn checkout(folder: &Path) {
     for source in SOURCES {
         fs::create_dir_all(at(source)).expect("a folder");
     }
-    let tools = ["bin/cargo", "target/release/bulkhead"];
-    for name in tools.into_iter().chain(["target/release/bulkhead-driver"]) {
+    let tools = ["bin/cargo", "target/debug/bulkhead"];
+    for name in tools.into_iter().chain(["target/debug/bulkhead-driver"]) {
         program(&at(name));
     }
     // Older than what is made of it.
