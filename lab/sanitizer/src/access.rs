@@ -4,7 +4,7 @@ use bulkhead_plugin::api::Access;
 
 use crate::cpu::{Posted, Unseen};
 use crate::decode::{Entries, Register};
-use crate::memory::{CacheLine, LINE, PAGE, Store};
+use crate::memory::{CacheLine, LINE, PAGE, Store, line_index};
 use crate::model::{At, Fresh, Machine, Model, Stale};
 use crate::tables::{Kind, Stage, Table, kind, output};
 use bulkhead_plugin::sanitizer::{Active, Rule};
@@ -255,6 +255,14 @@ impl Model {
         while line < end {
             self.write_line(at, (line, way), store);
             line += LINE;
+        }
+        // Memory is zeroed by whole lines.
+        if pa.is_multiple_of(LINE)
+            && bytes.len() as u64 == LINE
+            && bytes.iter().all(|byte| *byte == 0)
+            && self.memory.page(pa).zero_line(line_index(pa))
+        {
+            return;
         }
         let mut word = pa & !7;
         while word < end {

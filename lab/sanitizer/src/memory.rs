@@ -1,5 +1,6 @@
 //! Physical memory as EL2 has written it: values, and the state of each cache line.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -99,6 +100,15 @@ impl Page {
         }
     }
 
+    /// Sets all words of a line to 0. `false`: it does not, because there are values that are to be looked at one by one.
+    pub fn zero_line(&mut self, index: usize) -> bool {
+        let simple = self.words.is_none() && self.table.is_none();
+        if simple {
+            self.known[index / 8] |= 0xff << (index % 8 * 8);
+        }
+        simple
+    }
+
     /// Forgets all values: somebody else may write them.
     pub fn forget(&mut self) {
         self.known = [0; 8];
@@ -166,23 +176,46 @@ pub type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
 /// Physical memory, by number of page.
 #[derive(Debug, Default)]
 pub struct Memory {
-    pages: ByNumber<Page>,
+    /// Where each page is in `pages`.
+    index: ByNumber<u32>,
+    /// Each page that EL2 has written, with its number.
+    pages: Vec<(u64, Page)>,
+    /// Where the page is that was looked at last, mostly the next one, too: EL2 zeroes and copies line by line.
+    last: Cell<u32>,
 }
 
 impl Memory {
+    fn place(&self, pa: u64) -> Option<usize> {
+        let number = pa / PAGE;
+        let last = self.last.get() as usize;
+        if self.pages.get(last).is_some_and(|page| page.0 == number) {
+            return Some(last);
+        }
+        let place = *self.index.get(&number)?;
+        self.last.set(place);
+        Some(place as usize)
+    }
+
     /// The page of an address, if EL2 has written it.
     pub fn get(&self, pa: u64) -> Option<&Page> {
-        self.pages.get(&(pa / PAGE))
+        self.place(pa).map(|place| &self.pages[place].1)
     }
 
     /// The page of an address.
     pub fn page(&mut self, pa: u64) -> &mut Page {
-        self.pages.entry(pa / PAGE).or_default()
+        let place = self.place(pa).unwrap_or_else(|| {
+            let place = self.pages.len();
+            self.pages.push((pa / PAGE, Page::default()));
+            self.index.insert(pa / PAGE, place as u32);
+            self.last.set(place as u32);
+            place
+        });
+        &mut self.pages[place].1
     }
 
     /// The page of an address, if EL2 has written it.
     pub fn get_mut(&mut self, pa: u64) -> Option<&mut Page> {
-        self.pages.get_mut(&(pa / PAGE))
+        self.place(pa).map(|place| &mut self.pages[place].1)
     }
 
     /// Returns the state of the line of an address.
@@ -193,9 +226,8 @@ impl Memory {
 
     /// All pages: address and page.
     pub fn pages(&mut self) -> impl Iterator<Item = (u64, &mut Page)> {
-        self.pages
-            .iter_mut()
-            .map(|(number, page)| (number * PAGE, page))
+        let pages = self.pages.iter_mut();
+        pages.map(|(number, page)| (*number * PAGE, page))
     }
 }
 
@@ -207,6 +239,7 @@ pub fn line_index(pa: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Stage;
 
     const STORE: Store = Store {
         cpu: 0,
@@ -225,6 +258,44 @@ mod tests {
         assert_eq!((page.word(5), page.word(70)), (Some(0), Some(9)));
         page.forget();
         assert_eq!(page.word(70), None);
+    }
+
+    #[test]
+    fn a_line_of_zeros_is_eight_known_words() {
+        let mut page = Page::default();
+        assert!(page.zero_line(9));
+        let known: Vec<usize> = (0..WORDS).filter(|n| page.word(*n) == Some(0)).collect();
+        assert_eq!(known, (72..80).collect::<Vec<_>>());
+        page.set_word(72, 5);
+        assert!(!page.zero_line(9));
+        assert_eq!((page.word(72), page.word(80)), (Some(5), None));
+        let mut table = Page {
+            table: Some(Box::new(Table {
+                stage: Stage::El2,
+                level: 3,
+                base: 0,
+                roots: Vec::new(),
+            })),
+            ..Page::default()
+        };
+        assert!(!table.zero_line(0));
+        assert_eq!(table.word(0), None);
+    }
+
+    #[test]
+    fn pages_are_found_whichever_was_looked_at_last() {
+        let mut memory = Memory::default();
+        assert!(memory.get(0).is_none() && memory.get_mut(5 * PAGE).is_none());
+        memory.page(5 * PAGE + 8).set_word(1, 7);
+        memory.page(9 * PAGE).set_word(0, 8);
+        for _ in 0..2 {
+            let word = |pa, index| memory.get(pa).and_then(|page| page.word(index));
+            assert_eq!((word(5 * PAGE, 1), word(9 * PAGE, 0)), (Some(7), Some(8)));
+            assert!(memory.get(6 * PAGE).is_none());
+        }
+        assert_eq!(memory.page(5 * PAGE).word(1), Some(7));
+        let all: Vec<u64> = memory.pages().map(|(pa, _)| pa).collect();
+        assert_eq!(all, [5 * PAGE, 9 * PAGE]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Cell {
         } = self;
         let vm = if self.is_linux() {
             format!(
-                "[vm.linux]\nmemory = \"768MiB\"\nkernel = \"debian:{what}\"\n\
+                "[vm.linux]\nmemory = \"256MiB\"\nkernel = \"debian:{what}\"\n\
                  initrd = \"debian:initramfs\"\ncmdline = \"console=ttyAMA0\"\n"
             )
         } else {
