@@ -22,7 +22,7 @@ pub use io::*;
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -301,6 +301,9 @@ pub const VM_BACKGROUND: u16 = 8;
 /// [`Vm::flags`]: it has pages of the same colours as others, which have this flag, too. VMs without it share a colour with nobody, if one of
 /// the two does not have all colours.
 pub const VM_SHARES_COLOURS: u16 = 64;
+/// [`Vm::flags`]: it has the debug registers of its vCPUs: breakpoints, watchpoints and software step. Not where software step gets the CPU back
+/// (`reclaim`). From the profile [`Io`](Profile::Io) on.
+pub const VM_DEBUG: u16 = 128;
 
 /// A virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

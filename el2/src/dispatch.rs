@@ -16,7 +16,7 @@ use crate::hw::{cpu, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{bandwidth, deliver, devices, gppt, lifecycle, sched, timed, virtio};
+use crate::{bandwidth, debug, deliver, devices, gppt, lifecycle, sched, timed, virtio};
 
 // Where managers are told the registers of vCPUs, exits that may end a life go by way of `hw/rare.s`.
 #[cfg(not(feature = "managed"))]
@@ -346,6 +346,9 @@ fn send_virtual_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
 
 /// Performs an access to a register; `None` if the guest must not access it.
 fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
+    if IO && let Some(done) = debug::access(vcpu, trapped) {
+        return done.then_some(ExitClass::SysReg);
+    }
     match sysreg::access(trapped.register) {
         Access::Sgi(group1) if !trapped.read => {
             let value = vcpu.frame.get(trapped.gpr);

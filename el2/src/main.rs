@@ -17,6 +17,8 @@ mod control;
 #[cfg(target_os = "none")]
 mod deadlines;
 #[cfg(target_os = "none")]
+mod debug;
+#[cfg(target_os = "none")]
 mod deliver;
 #[cfg(target_os = "none")]
 mod devices;

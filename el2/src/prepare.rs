@@ -16,7 +16,9 @@ use crate::plan::{self, plan};
 use crate::profile::{IO, MANAGED};
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{bandwidth, gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio};
+use crate::{
+    bandwidth, debug, gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio,
+};
 
 /// Zeroes a range of physical memory, as long as the VM is to start.
 #[inline(never)]
@@ -143,6 +145,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     let own = cpu::speculation();
     vcpu.workarounds = Workarounds::find(own, firmware::call);
     cpu::guard_boundary(vcpu.workarounds.boundary(own));
+    debug::start();
     vcpu.ids = IdRegisters::new(&cpu::id_registers());
     if gic::VIRTUAL == Version::V2 {
         vcpu.ids = vcpu.ids.with_gicv2();
@@ -269,6 +272,9 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
         gppt::affinity(vcpu),
         start.entry,
     );
+    if IO {
+        debug::reset(vcpu);
+    }
     vcpu.context.save_machine();
     vcpu.runs = true;
     // The time that the vCPU has waited until here was spent on starting its VM and is not stolen.

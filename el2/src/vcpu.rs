@@ -18,8 +18,10 @@ use bulkhead_core::monitor::Registers;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::console::state::Console;
+use crate::debug::Debugging;
 use crate::gppt::state::Gppt;
 use crate::hw::context::Context;
+use crate::hw::debug;
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::CopyWindows;
 use crate::hw::state::{self, IDLE, VcpuState};
@@ -95,13 +97,15 @@ pub struct Vcpu {
     /// The state that the threads of this pCPU share; present while this thread runs.
     pub pcpu: Option<&'static mut Pcpu>,
     /// Whether a switch must save and restore more than most vCPUs have: a GPPT VM's GIC, the
-    /// physical timer, a budget of events, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
+    /// physical timer, a budget of events, debug registers, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
     /// for the idle thread too, which has no state at all and is a special case for that reason.
     pub needs_full_switch: bool,
     /// Whether the vCPU has the EL1 physical timer to itself.
     pub has_ptimer: bool,
     /// The budget of events of the vCPU.
     pub meter: Meter,
+    /// The debug registers of the vCPU, if its VM has any.
+    pub debugging: [Option<Debugging>; IO as usize],
     /// The saved registers of the vCPU while another vCPU has the pCPU.
     pub context: Context,
     /// The time at which the vCPU left the pCPU (cycle counter).
@@ -235,6 +239,7 @@ impl Vcpu {
             needs_full_switch: true,
             has_ptimer: false,
             meter: Meter::NONE,
+            debugging: [const { None }; IO as usize],
             context: Context::NEW,
             left: 0,
             stolen_at: None,
@@ -301,6 +306,7 @@ impl Vcpu {
         self.has_ptimer = has_ptimer(vm);
         if IO {
             self.meter = Meter::new(row.events, timer::nanoseconds(row.events_period));
+            self.debugging = core::array::from_fn(|_| Debugging::of(vm));
         }
         self.sort();
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
@@ -324,6 +330,9 @@ impl Vcpu {
         self.workarounds = idle.workarounds;
         self.shared = Some(vm_page(vm));
         self.ids = idle.ids;
+        if IO && self.has_debugging() {
+            self.ids = self.ids.with_debug(debug::features());
+        }
         self.generator = random::generator(id);
     }
 
@@ -336,12 +345,17 @@ impl Vcpu {
         self.service = Some(index);
     }
 
+    /// Whether the vCPU has debug registers.
+    pub fn has_debugging(&self) -> bool {
+        self.debugging.iter().any(Option::is_some)
+    }
+
     /// Updates [`Self::needs_full_switch`] for the current pCPU.
     pub fn sort(&mut self) {
         self.needs_full_switch = self.gppt.is_some()
             || self.has_ptimer
             || !self.gic.is_fastpath
-            || IO && self.meter.exists();
+            || IO && (self.meter.exists() || self.has_debugging());
     }
 
     /// Notifies the one vCPU of the VM that is in `whom`, if any, so that it looks at its

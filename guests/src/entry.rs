@@ -21,6 +21,8 @@ pub struct Entry {
     pub state: u64,
     /// PAN, UAO, DIT, SSBS, TCO and ALLINT, as far as the CPU has them.
     pub newer: u64,
+    /// x1 and x20, which were 0 before.
+    pub results: [u64; 2],
 }
 
 impl fmt::Display for Entry {
@@ -74,10 +76,13 @@ entry_take:
     mov     x9, sp
     msr     sp_el0, x9
     mov     x0, x3
+    mov     x1, xzr
+    mov     x20, xzr
     isb
     eret
 entry_taken:
     str     x25, [x23]
+    stp     x1, x20, [x23, #56]
     mrs     x9, esr_el1
     mrs     x10, far_el1
     stp     x9, x10, [x23, #8]
@@ -176,17 +181,16 @@ impl Cause {
 /// Takes the exception of `cause`, which must be one here, from PSTATE `spsr`. `has` has a bit for each
 /// field of [`Entry::newer`] that can be read. With the MMU off, and all interrupts masked in `spsr`.
 pub fn take(cause: Cause, spsr: u64, has: u64) -> Entry {
+    go((cause.pc(), spsr), cause.address().unwrap_or(0), has)
+}
+
+/// Goes to a place with this PSTATE and this x0, where an exception ends it. It leaves x23, x24 and x26 to x29 alone.
+pub fn go((pc, spsr): (u64, u64), x0: u64, has: u64) -> Entry {
     let mut entry = Entry::default();
-    // SAFETY: what `cause` does faults; the vectors come back here with the stack and the callee-saved
+    // SAFETY: what is there faults; the vectors come back here with the stack and the callee-saved
     // registers as they were, and write only `entry` (I-EL1).
     unsafe {
-        entry_take(
-            &raw mut entry,
-            cause.pc(),
-            spsr,
-            cause.address().unwrap_or(0),
-            has,
-        );
+        entry_take(&raw mut entry, pc, spsr, x0, has);
     }
     entry
 }

@@ -31,6 +31,7 @@ pub mod check;
 pub mod control;
 pub mod counted;
 pub mod cpu;
+pub mod debug;
 pub mod dumped;
 pub mod entry;
 pub mod figures;

@@ -2,6 +2,7 @@
 //! power states.
 
 pub mod answers;
+pub mod debug;
 pub mod errata;
 pub mod exit;
 pub mod inject;

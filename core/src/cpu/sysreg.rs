@@ -283,6 +283,14 @@ impl IdRegisters {
         Self(seen)
     }
 
+    /// The values for a VM with the debug registers of a CPU with this ID_AA64DFR0_EL1: as many breakpoints and watchpoints, of Armv8.0.
+    pub const fn with_debug(self, dfr0: u64) -> Self {
+        const COUNTS: u64 = 15 << 12 | 15 << 20 | 15 << 28;
+        let mut seen = self.0;
+        seen[DFR0] = seen[DFR0] & !COUNTS | dfr0 & COUNTS;
+        Self(seen)
+    }
+
     /// Value of register `n`.
     #[inline(always)]
     pub const fn get(&self, n: usize) -> u64 {
@@ -305,6 +313,7 @@ mod tests {
         assert_eq!(all.with_gicv2().get(PFR0) >> 24 & 15, 0);
         // Trace, PMU, statistical profiling.
         assert_eq!(all.get(DFR0), 0x10_1006);
+        assert_eq!(all.with_debug(0x1030_5106).get(DFR0), 0x1030_5006);
         // APA, API, GPA, GPI.
         assert_eq!(all.get(ISAR1) & 0xff00_0ff0, 0);
         assert_eq!(all.get(MMFR0) & 15, 2);

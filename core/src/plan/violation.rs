@@ -116,6 +116,7 @@ invariants! {
         VmClass = "vm-class": "The class of a VM is one of the known ones.",
         VmCrash = "vm-crash": "The crash policy of a VM is one of the known ones.",
         VmRestart = "vm-restart": "A VM that restarts after a crash has a limit and the seconds for which it holds; others have neither.",
+        VmDebug = "vm-debug": "A VM has debug registers where software step does not get its CPU back (`reclaim`), from the profile `io` on.",
         VmReset = "vm-reset": "A VM has a limit of resets and the seconds for which it holds, or neither.",
         VmNotify = "vm-notify": "A VM whose crash is told names another VM that is told; others name none.",
         VmEvent = "vm-event": "A VM has an interrupt for crashes of others if, and only if, it is told of one's.",

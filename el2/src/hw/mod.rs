@@ -7,6 +7,7 @@ mod bytes;
 pub mod claim;
 pub mod context;
 pub mod cpu;
+pub mod debug;
 pub mod fault;
 pub mod firmware;
 pub mod gic;

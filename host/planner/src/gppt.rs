@@ -107,6 +107,22 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     let Some(mode) = mode else {
         return;
     };
+    if let Some(debug) = &spec.debug
+        && reclaim == Reclaim::Sdei
+    {
+        findings.push(
+            Finding::new(
+                Code::DebugMode,
+                "a VM whose CPU is got back by events of the firmware has no debug registers",
+            )
+            .at(debug.clone(), "asked for here")
+            .also(
+                spec.interrupts.reclaim_stated.clone(),
+                "EL2 needs its software step for that",
+            )
+            .help("leave `debug` out, or `reclaim`"),
+        );
+    }
     let version = gic_version(known.gic.version);
     let board = mode.refusal(version, true, false);
     let firmware = match spec.interrupts.reclaim {

@@ -69,6 +69,7 @@ impl Guest {
             reclaim_why: why(system, spec, spec.interrupts.reclaim_stated.as_ref()),
             own_ptimer: spec.has_own_ptimer(),
             time_stops: spec.time_stops,
+            debug: spec.debug.is_some(),
             calls: spec.calls.clone(),
             gic: self.gic,
             emulated: self.emulated,

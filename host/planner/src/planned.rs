@@ -202,6 +202,8 @@ pub struct PlannedVm {
     pub own_ptimer: bool,
     /// Whether its time stands still while it is paused.
     pub time_stops: bool,
+    /// Whether it has debug registers.
+    pub debug: bool,
     /// Calls of the firmware that it may make, ascending.
     pub calls: Vec<u32>,
     /// Its interrupt controller.

@@ -4,7 +4,7 @@
 use bulkhead_abi::plan::Profile;
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Code, CpuTime, Finding, System, VmSpec};
+use bulkhead_model::describe::{Code, CpuTime, Finding, Span, System, VmSpec};
 
 use crate::{cpus, io};
 
@@ -24,20 +24,21 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     let sharer = { all }.find(|(_, time)| **time != CpuTime::Pinned);
     let least = if system.vms.iter().any(|vm| vm.manages_place.is_some()) {
         Profile::Managed
-    } else if io::is_needed(system) || system.vms.iter().any(|vm| vm.bandwidth.is_some()) {
+    } else if io::is_needed(system) || system.vms.iter().any(|vm| asks_for_registers(vm).is_some())
+    {
         Profile::Io
     } else {
         Profile::Shared
     };
     // Each profile has all of the one before, the monitor too.
-    let budget = |vm: &VmSpec| Some(vm.bandwidth.as_ref()?.accesses.span.clone());
-    let device = { system.vms.iter() }.find_map(|vm| vm.first_virtio().cloned().or(budget(vm)));
+    let device =
+        { system.vms.iter() }.find_map(|vm| vm.first_virtio().cloned().or(asks_for_registers(vm)));
     match (without, sharer) {
         (Some(monitor), None) if least > Profile::Shared => {
             findings.push(
                 Finding::new(
                     Code::ConsoleMonitor,
-                    "a system whose VMs have virtio devices or limits of accesses, or manage others, has the monitor",
+                    "a system whose VMs have virtio devices, limits of accesses or debug registers, or manage others, has the monitor",
                 )
                 .at(monitor.span.clone(), "leaves it out")
                 .also(device, "one of them")
@@ -66,6 +67,12 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     }
 }
 
+/// Where a VM asks for what EL2 keeps registers of the CPU for: a limit of accesses, or debug registers.
+fn asks_for_registers(vm: &VmSpec) -> Option<Span> {
+    let budget = vm.bandwidth.as_ref().map(|it| it.accesses.span.clone());
+    budget.or_else(|| vm.debug.clone())
+}
+
 /// The reason for the profile of a plan. `times`: the CPU time of each VM.
 pub(super) fn why(profile: Profile, mut times: impl Iterator<Item = CpuTime>) -> &'static str {
     match profile {
@@ -74,7 +81,7 @@ pub(super) fn why(profile: Profile, mut times: impl Iterator<Item = CpuTime>) ->
             "VMs share CPUs, or have limits of CPU time"
         }
         Profile::Shared => "for the monitor; without it (monitor = false) it would be static",
-        Profile::Io => "VMs have virtio devices, or limits of accesses to memory",
+        Profile::Io => "VMs have virtio devices, limits of accesses to memory, or debug registers",
         Profile::Managed => "a VM manages others",
     }
 }

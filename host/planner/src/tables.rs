@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, LOAD_LIMIT, MAGIC,
     Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Right,
-    Seed, Stop, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_LOCKED,
-    VM_OWN_PTIMER, VM_PAGES, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu, Vm,
+    Seed, Stop, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DEBUG, VM_DETERMINISTIC,
+    VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu, Vm,
 };
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
@@ -370,6 +370,7 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
         (spec.deterministic, VM_DETERMINISTIC),
         (spec.has_own_ptimer(), VM_OWN_PTIMER),
         (spec.time_stops, VM_TIME_STOPS),
+        (spec.debug.is_some(), VM_DEBUG),
         (spec.waits.is_some(), VM_WAITS),
         (spec.locked.is_some(), VM_LOCKED),
         (spec.colours.shared.is_some(), VM_SHARES_COLOURS),

@@ -23,7 +23,7 @@ const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
 /// [`InterruptMode`] as encoded in the plan.
 const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
 /// [`Reclaim`] as encoded in the plan.
-const SDEI: u16 = Reclaim::Sdei as u16;
+pub(super) const SDEI: u16 = Reclaim::Sdei as u16;
 /// [`InterruptMode`] as encoded in the plan.
 const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
 /// [`InterruptMode`] as encoded in the plan.

@@ -2,12 +2,14 @@
 
 use bulkhead_abi::plan::{
     Class, Crash, IPA_BITS, MAX_SPIS, MAX_VCPUS_PER_VM, NAME, NONE, PAGE, TableId, VM_BACKGROUND,
-    VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vm,
+    VM_DEBUG, VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_SHARES_COLOURS, VM_TIME_STOPS,
+    VM_WAITS, Vm,
 };
 
 use super::board::{GICC, REDISTRIBUTOR};
+use super::cpu::SDEI;
 use crate::plan::span::{Span, aligned};
-use crate::plan::view::{OfVm, Plan};
+use crate::plan::view::{IO, OfVm, Plan};
 use crate::plan::violation::{At, Check, Invariant};
 
 /// Alignment of the frames of a virtual GIC.
@@ -19,7 +21,8 @@ const FLAGS: u16 = VM_DETERMINISTIC
     | VM_BACKGROUND
     | VM_WAITS
     | VM_LOCKED
-    | VM_SHARES_COLOURS;
+    | VM_SHARES_COLOURS
+    | VM_DEBUG;
 
 /// A span inside the IPA space whose start is a multiple of `unit`; `None` if it is not.
 pub(super) fn ipa_span(base: u64, size: u64, unit: u64) -> Option<Span> {
@@ -56,6 +59,7 @@ impl Plan<'_> {
             at.ensure(vm.class <= Class::HardRealtime as u16, Invariant::VmClass)?;
             self.check_crash(at, row, vm)?;
             at.ensure(vm.flags & !FLAGS == 0, Invariant::VmFlags)?;
+            at.ensure(self.may_debug(vm), Invariant::VmDebug)?;
             let resets = (vm.resets == 0) == (vm.reset_seconds == 0);
             at.ensure(resets, Invariant::VmReset)?;
             at.ensure(
@@ -71,6 +75,11 @@ impl Plan<'_> {
             self.check_vgic(at, vm, vcpus)?;
         }
         Ok(())
+    }
+
+    /// Whether a VM has debug registers that EL2 does not need itself, or none.
+    const fn may_debug(&self, vm: &Vm) -> bool {
+        vm.flags & VM_DEBUG == 0 || self.header.image.profile >= IO && vm.reclaim != SDEI
     }
 
     /// Checks the crash policy of VM number `row`.

@@ -365,7 +365,11 @@ fn passed(text: &str) -> u32 {
 fn gates(build: Build) -> Result<String, Vec<String>> {
     let elf = cross_build::el2(build).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
-    let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
+    let mut limits = bulkhead_gates::Limits::default();
+    if build.profile >= Profile::Io {
+        limits.vectors.push("vectors_with_step".to_owned());
+    }
+    let report = bulkhead_gates::judge(&bytes, &limits)
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;
     let mut wrong: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
     wrong.extend(stacks_of_start_up(&bytes)?);

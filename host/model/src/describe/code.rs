@@ -66,6 +66,7 @@ pub enum Code {
     CrashItself,
     CrashLimit,
     CrashUnknownVm,
+    DebugMode,
     DeviceAlign,
     DeviceDma,
     DeviceGic,
@@ -186,7 +187,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 156] = [
+    pub const ALL: [Self; 157] = [
         Self::BandwidthBoard,
         Self::BandwidthMode,
         Self::BandwidthValue,
@@ -227,6 +228,7 @@ impl Code {
         Self::CrashItself,
         Self::CrashLimit,
         Self::CrashUnknownVm,
+        Self::DebugMode,
         Self::DeviceAlign,
         Self::DeviceDma,
         Self::DeviceGic,
@@ -388,6 +390,7 @@ impl Code {
             Self::CrashItself => "bulkhead::crash::itself",
             Self::CrashLimit => "bulkhead::crash::limit",
             Self::CrashUnknownVm => "bulkhead::crash::unknown-vm",
+            Self::DebugMode => "bulkhead::debug::mode",
             Self::DeviceAlign => "bulkhead::device::align",
             Self::DeviceDma => "bulkhead::device::dma",
             Self::DeviceGic => "bulkhead::device::gic",

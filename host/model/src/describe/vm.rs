@@ -130,6 +130,8 @@ pub struct VmSpec {
     pub waits: Option<Span>,
     /// Place at which the description locks it.
     pub locked: Option<Span>,
+    /// Where it says that it has its CPUs' debug registers.
+    pub debug: Option<Span>,
     /// How it is asked to stop; none: it is not.
     pub stop: Option<StopSpec>,
     /// The part of the memory's bandwidth that each vCPU has; none: no limit.
@@ -215,6 +217,8 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let waits = waits.filter(|flag| !flag.value);
     let locked = reader.read(const { VM.flag("locked") });
     let locked = locked.filter(|flag| flag.value);
+    let debug = reader.read(const { VM.flag("debug") });
+    let debug = debug.filter(|flag| flag.value);
     let stop = stop::read(&mut reader);
     let bandwidth = bandwidth::read(&mut reader);
     let colours = colours::of_vm(&mut reader);
@@ -264,6 +268,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         manages_place,
         waits: waits.map(|flag| flag.span),
         locked: locked.map(|flag| flag.span),
+        debug: debug.map(|flag| flag.span),
         stop,
         bandwidth,
         colours,

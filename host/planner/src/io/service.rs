@@ -174,6 +174,7 @@ fn vm_spec(place: Span, size: Placed<u64>, image: Placed<String>) -> VmSpec {
         resets: Some(RESETS),
         own_ptimer: None,
         time_stops: false,
+        debug: None,
         calls: Vec::new(),
         overlays: Vec::new(),
         disks: Vec::new(),

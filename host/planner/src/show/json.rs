@@ -367,6 +367,7 @@ struct Vm<'a> {
     /// Devices that do no DMA by the description's word alone.
     declared: Vec<Declared<'a>>,
     virtio: Vec<virtio::Device<'a>>,
+    debug: bool,
     autostart: bool,
     locked: bool,
     stop: Option<Stop>,
@@ -493,6 +494,7 @@ impl<'a> Vm<'a> {
             quiets: quiets(vm),
             declared: declared::of(vm),
             virtio: virtio::devices(planned, index),
+            debug: vm.debug,
             autostart: vm.autostart,
             locked: vm.locked,
             stop: vm.stop.as_ref().map(Stop::of),

@@ -426,6 +426,12 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     if vm.time_stops {
         writeln!(out, "  time       stands still while the VM is paused")?;
     }
+    if vm.debug {
+        writeln!(
+            out,
+            "  debug      breakpoints, watchpoints and steps of its own"
+        )?;
+    }
     if !vm.autostart {
         writeln!(out, "  start      when somebody starts it")?;
     }
