@@ -4,7 +4,7 @@
 
 use core::sync::atomic::AtomicU64;
 
-use bulkhead_abi::plan::{DeviceKind, PAGE};
+use bulkhead_abi::plan::{DeviceKind, PAGE, VM_DEBUG};
 use bulkhead_core::bandwidth::Meter;
 use bulkhead_core::console::report::{Reason, Report};
 use bulkhead_core::console::stats::ExitStats;
@@ -18,10 +18,9 @@ use bulkhead_core::monitor::Registers;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::console::state::Console;
-use crate::debug::Debugging;
 use crate::gppt::state::Gppt;
 use crate::hw::context::Context;
-use crate::hw::debug;
+use crate::hw::debug::{self, Debugging};
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::CopyWindows;
 use crate::hw::state::{self, IDLE, VcpuState};
@@ -306,7 +305,8 @@ impl Vcpu {
         self.has_ptimer = has_ptimer(vm);
         if IO {
             self.meter = Meter::new(row.events, timer::nanoseconds(row.events_period));
-            self.debugging = core::array::from_fn(|_| Debugging::of(vm));
+            let debugs = plan.vms.get(vm).map_or(0, |row| row.flags & VM_DEBUG) != 0;
+            self.debugging = core::array::from_fn(|_| debugs.then(Debugging::new));
         }
         self.sort();
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);

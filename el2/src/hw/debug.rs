@@ -1,7 +1,7 @@
 //! The debug registers of this pCPU, which has those of the vCPU that runs (DDI 0487, D2). What is in them is without effect at EL2, where no
 //! debug exception is taken (D2.4.1), and while MDSCR_EL1 is 0.
 
-use bulkhead_core::cpu::debug::{Debug, Kind, Pair};
+use bulkhead_core::cpu::debug::{Debug, Kind, Pair, Register};
 
 use super::sysreg::{isb, read, write};
 
@@ -36,7 +36,7 @@ pub fn open() {
 
 /// Gives the pCPU the registers of a vCPU. They are in effect when its guest is entered.
 #[inline(never)]
-pub fn load(debug: &Debug) {
+fn load(debug: &Debug) {
     let breakpoints = debug.pairs(Kind::Breakpoint);
     pairs!(
         breakpoints,
@@ -90,24 +90,61 @@ pub fn load(debug: &Debug) {
     write!("mdscr_el1", debug.effective());
 }
 
-/// Turns everything off.
-pub fn off() {
-    write!("mdscr_el1", 0);
+/// The debug registers of a vCPU, and the vectors of its pCPU while they are not the usual ones.
+#[derive(Debug)]
+pub struct Debugging {
+    registers: Debug,
+    usual_vectors: Option<u64>,
 }
 
-/// The vectors of this pCPU.
-pub fn vectors() -> u64 {
-    read!("vbar_el2")
-}
+impl Debugging {
+    /// Those of a vCPU on this pCPU, as after a reset.
+    pub fn new() -> Self {
+        Self {
+            registers: Debug::new(features()),
+            usual_vectors: None,
+        }
+    }
 
-/// Takes the vectors for a guest that steps, or `usual` ones that [`vectors`] has said.
-pub fn take_vectors(steps: bool, usual: u64) {
-    let step: unsafe extern "C" fn() = vectors_with_step;
-    let all = if steps {
-        step as *const () as u64
-    } else {
-        usual
-    };
-    // In effect with the next exception from the guest, which is behind an ERET.
-    write!("vbar_el2", all);
+    /// Gives the pCPU what is on.
+    pub fn load(&mut self) {
+        if self.registers.is_active() {
+            load(&self.registers);
+        }
+        if self.registers.steps() {
+            let step: unsafe extern "C" fn() = vectors_with_step;
+            self.usual_vectors = Some(read!("vbar_el2"));
+            // In effect with the next exception from the guest, which is behind an ERET.
+            write!("vbar_el2", step as *const () as u64);
+        }
+    }
+
+    /// Leaves the pCPU with nothing on.
+    pub fn put(&mut self) {
+        if self.registers.is_active() {
+            write!("mdscr_el1", 0);
+        }
+        if let Some(usual) = self.usual_vectors.take() {
+            write!("vbar_el2", usual);
+        }
+    }
+
+    /// Resets the registers of the vCPU that runs.
+    pub fn reset(&mut self) {
+        self.put();
+        self.registers.reset();
+    }
+
+    /// Reads a register; `None`: it is undefined.
+    pub fn read(&self, register: Register) -> Option<u64> {
+        self.registers.read(register)
+    }
+
+    /// Writes a register of the vCPU that runs. `false`: it is undefined.
+    pub fn write(&mut self, register: Register, value: u64) -> bool {
+        self.put();
+        let done = self.registers.write(register, value);
+        self.load();
+        done.is_some()
+    }
 }

@@ -124,7 +124,7 @@ fn main(_: &Board) {
     registers(counts);
     let all: [(&str, Part); 4] = [
         ("breakpoints", breakpoints),
-        ("breakpoints of contexts", linked),
+        ("breakpoints of contexts", of_contexts),
         ("watchpoints", watchpoints),
         ("steps", steps),
     ];
@@ -228,7 +228,7 @@ fn breakpoints(counts: [u64; 2], _: u64, wrong: &mut Wrong) {
     }
 }
 
-fn linked(counts: [u64; 2], context: u64, wrong: &mut Wrong) {
+fn of_contexts(counts: [u64; 2], context: u64, wrong: &mut Wrong) {
     let last = counts[0] - 1;
     set(0, Which::BreakValue, Code::Nops.pc() + 8);
     set(0, Which::BreakControl, BREAK | LINKED | last << 16);
@@ -254,13 +254,13 @@ fn watchpoints(counts: [u64; 2], _: u64, wrong: &mut Wrong) {
     let [word, other] = [&WORDS[0], &WORDS[1]].map(|word| core::ptr::from_ref(word).addr() as u64);
     for n in 0..counts[1] {
         set(n, Which::WatchValue, word);
-        for loads in [1, 2, 3] {
-            set(n, Which::WatchControl, WATCH | loads << 3);
+        for kinds in [1, 2, 3] {
+            set(n, Which::WatchControl, WATCH | kinds << 3);
             assert!(MDSCR.write(MDE | KDE).is_ok());
             for from in FROM {
                 for (bit, code) in [(1, Code::Load), (2, Code::Store)] {
                     let (ended, entry) = run(code, from, 0, word);
-                    if loads & bit != 0 {
+                    if kinds & bit != 0 {
                         wrong.expect("watchpoint", n, ended, WATCHPOINT, 0);
                         wrong.holds("its address", n, entry.far == word);
                     } else {
