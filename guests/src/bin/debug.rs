@@ -39,8 +39,8 @@ static WORDS: [core::sync::atomic::AtomicU64; 2] =
 /// OSLSR_EL1 with the lock open.
 const UNLOCKED: u64 = 0b1000;
 /// How often all is done, in VMs with debug registers and without.
-const TURNS: u64 = 150;
-const PLAIN_TURNS: u64 = 60_000;
+const TURNS: u64 = 60;
+const PLAIN_TURNS: u64 = 25_000;
 
 /// What ended a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
