@@ -77,7 +77,7 @@ impl Asked {
             place.set(until.max(1), again);
             let some = self.some.load(Ordering::Relaxed);
             self.some.store(some | bit(vm), Ordering::Relaxed);
-            self.look(|_, _| None::<()>);
+            self.look(None);
         }
     }
 
@@ -85,7 +85,7 @@ impl Asked {
     pub fn forget(&self, vm: usize) {
         if let Some(place) = self.vms.get(vm) {
             self.clear(vm, place);
-            self.look(|_, _| None::<()>);
+            self.look(None);
         }
     }
 
@@ -101,18 +101,7 @@ impl Asked {
 
     /// Takes what is due about a VM. It may have ended long ago. One that is told again now is so `every` so many ticks.
     pub fn take(&self, now: u64, every: u64) -> Option<(usize, Due)> {
-        self.look(|vm, place| {
-            let (until, next) = place.get();
-            if next > now {
-                return None;
-            }
-            if until <= now {
-                self.clear(vm, place);
-                return Some((vm, Due::Over));
-            }
-            place.set(until, now.saturating_add(every));
-            Some((vm, Due::Again))
-        })
+        self.look(Some((now, every)))
     }
 
     fn clear(&self, vm: usize, place: &Moments) {
@@ -121,9 +110,10 @@ impl Asked {
         self.some.store(some & !bit(vm), Ordering::Relaxed);
     }
 
-    /// Goes through the VMs that were asked, lets the first of them be taken that `take` has something for, and finds the next moment. One loop for
-    /// both: this may be done by a service thread between two looks at interrupts, for all VMs of the board.
-    fn look<T>(&self, mut take: impl FnMut(usize, &Moments) -> Option<T>) -> Option<T> {
+    /// Goes through the VMs that were asked, takes the first that is `due` at a time and is told again in so many ticks, and finds the next moment. One
+    /// loop for both: a service thread may do this between two looks at interrupts, for all VMs of the board.
+    #[inline(never)]
+    fn look(&self, due: Option<(u64, u64)>) -> Option<(usize, Due)> {
         let (mut taken, mut first) = (None, u64::MAX);
         let mut rest = self.some.load(Ordering::Relaxed);
         while rest != 0 {
@@ -132,13 +122,21 @@ impl Asked {
             let Some(place) = self.vms.get(vm) else {
                 continue;
             };
-            if taken.is_none() {
-                taken = take(vm, place);
+            let (until, mut next) = place.get();
+            if let Some((now, every)) = due
+                && taken.is_none()
+                && next <= now
+            {
+                if until <= now {
+                    self.clear(vm, place);
+                    taken = Some((vm, Due::Over));
+                    continue;
+                }
+                place.set(until, now.saturating_add(every));
+                next = place.get().1;
+                taken = Some((vm, Due::Again));
             }
-            let (until, next) = place.get();
-            if until != 0 {
-                first = first.min(next);
-            }
+            first = first.min(next);
         }
         let next = if first == u64::MAX { 0 } else { first };
         self.next.store(next, Ordering::Relaxed);
