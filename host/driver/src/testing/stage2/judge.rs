@@ -1,5 +1,6 @@
 //! Holds what the tables of a running board map against what the plan says, both ways.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use bulkhead_abi::plan::{
@@ -29,7 +30,7 @@ pub struct Cpu {
 }
 
 /// A range that is mapped in one way, however many descriptors it takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Run {
     ipa: u64,
     pa: u64,
@@ -225,9 +226,11 @@ fn content(plan: &Plan<'_>, base: u64, index: usize, walk: &Walk) -> Vec<String>
         size: leaf.size,
         usage: leaf.usage,
     }));
-    let missing = expected.iter().filter(|run| !found.contains(run));
+    let set = |runs: &[Run]| runs.iter().copied().collect::<HashSet<_>>();
+    let (planned, there) = (set(&expected), set(&found));
+    let missing = expected.iter().filter(|run| !there.contains(*run));
     wrong.extend(missing.map(|run| format!("not mapped: {run}")));
-    let more = found.iter().filter(|run| !expected.contains(run));
+    let more = found.iter().filter(|run| !planned.contains(*run));
     wrong.extend(more.map(|run| format!("mapped, but not in the plan: {run}")));
     wrong
 }
@@ -283,6 +286,28 @@ fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     wrong
 }
 
+/// What the leaves of a VM map, as ranges from start to end that are apart, in their order.
+pub(super) fn covered(walk: &Walk) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = { walk.leaves.iter() }
+        .map(|leaf| (leaf.pa, leaf.pa + leaf.size))
+        .collect();
+    all.sort_unstable();
+    let mut apart: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in all {
+        match apart.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => apart.push((start, end)),
+        }
+    }
+    apart
+}
+
+/// Whether a range has a byte in one of those that are [`covered`].
+pub(super) fn reaches(covered: &[(u64, u64)], start: u64, size: u64) -> bool {
+    let before = covered.partition_point(|range| range.0 < start + size);
+    before.checked_sub(1).is_some_and(|n| covered[n].1 > start)
+}
+
 /// Checks that nothing of EL2 is mapped, and that what two VMs reach is memory that the plan lets them share.
 fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let (board, image) = (&plan.header.board, &plan.header.image);
@@ -303,6 +328,7 @@ fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
         plan.regions.iter().any(shares)
     };
     let mut wrong = Vec::new();
+    let covered: Vec<Vec<(u64, u64)>> = walks.iter().map(|(_, walk)| covered(walk)).collect();
     for (n, (name, walk)) in walks.iter().enumerate() {
         for leaf in &walk.leaves {
             let place = (leaf.pa, leaf.size);
@@ -318,12 +344,8 @@ fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
                     wrong.push(format!("vm {name}: IPA {:#x} reaches {what}", leaf.ipa));
                 }
             }
-            for (other, others) in &walks[..n] {
-                let hit = others
-                    .leaves
-                    .iter()
-                    .any(|theirs| meet(place, (theirs.pa, theirs.size)));
-                if hit && !shared(leaf.pa, leaf.size) {
+            for ((other, _), theirs) in walks.iter().zip(&covered).take(n) {
+                if reaches(theirs, leaf.pa, leaf.size) && !shared(leaf.pa, leaf.size) {
                     wrong.push(format!(
                         "vm {name}: IPA {:#x} reaches memory of {other}",
                         leaf.ipa

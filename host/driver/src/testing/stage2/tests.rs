@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::judge::{covered, reaches};
 use super::walk::{Walk, walk};
 
 /// VTCR_EL2 for 39 bits, 4 KiB, from level 1.
@@ -102,4 +103,29 @@ fn other_translations_are_refused() {
     let found = walk(VTCR + 8, ROOT, &mut { root }).unwrap();
     assert_eq!(found.leaves.len(), 2);
     assert!(found.wrong[0].contains("beyond the address space"));
+}
+
+#[test]
+fn memory_of_others_is_found_to_the_byte() {
+    let found = covered(&of(&pages()));
+    assert_eq!(
+        found,
+        [
+            (0x5000_0000, 0x5001_0000),
+            (0x6000_0000, 0x6020_0000),
+            (0x8000_0000, 0xc000_0000),
+        ]
+    );
+    for (start, size, hit) in [
+        (0x4fff_f000, 0x1000, false),
+        (0x4fff_f000, 0x1001, true),
+        (0x5000_f000, 0x1000, true),
+        (0x5001_0000, 0x1000, false),
+        (0x4000_0000, 0x4000_0000, true),
+        (0x601f_f000, 0x2000_1000, true),
+        (0xc000_0000, 0x1000, false),
+    ] {
+        assert_eq!(reaches(&found, start, size), hit, "{start:#x} {size:#x}");
+    }
+    assert!(!reaches(&[], 0, u64::MAX));
 }
