@@ -94,8 +94,8 @@ pub struct Pair {
 pub struct Debug {
     control: u64,
     locked: bool,
-    breakpoints: [Pair; MOST],
-    watchpoints: [Pair; MOST],
+    /// By [`Kind`].
+    pairs: [[Pair; MOST]; 2],
     /// How many of them the CPU has.
     counts: [u8; 2],
 }
@@ -110,8 +110,7 @@ impl Debug {
         Self {
             control: 0,
             locked: true,
-            breakpoints: [none; MOST],
-            watchpoints: [none; MOST],
+            pairs: [[none; MOST]; 2],
             counts: [(dfr0 >> 12 & 15) as u8 + 1, (dfr0 >> 20 & 15) as u8 + 1],
         }
     }
@@ -141,19 +140,17 @@ impl Debug {
 
     /// The pairs of a kind that the CPU has.
     pub fn pairs(&self, kind: Kind) -> &[Pair] {
-        let (all, count) = match kind {
-            Kind::Breakpoint => (&self.breakpoints, self.counts[0]),
-            Kind::Watchpoint => (&self.watchpoints, self.counts[1]),
-        };
+        let (all, count) = (&self.pairs[kind as usize], self.counts[kind as usize]);
         all.get(..usize::from(count)).unwrap_or_default()
     }
 
     fn pair(&mut self, kind: Kind, n: usize) -> Option<&mut Pair> {
-        let (all, count) = match kind {
-            Kind::Breakpoint => (&mut self.breakpoints, self.counts[0]),
-            Kind::Watchpoint => (&mut self.watchpoints, self.counts[1]),
-        };
-        all.get_mut(..usize::from(count))?.get_mut(n)
+        let (all, count) = (&mut self.pairs[kind as usize], self.counts[kind as usize]);
+        if n < usize::from(count) {
+            all.get_mut(n)
+        } else {
+            None
+        }
     }
 
     /// Reads a register; `None`: it is undefined.

@@ -27,7 +27,7 @@
     b       \to
     .endm
 
-    .section .text.vectors, "ax"
+    .section .text.step, "ax"
     .balign 0x800
     .global vectors_with_step
 vectors_with_step:
@@ -47,6 +47,7 @@ vectors_with_step:
     msr     spsr_el2, \scratch
     .endm
 
+    .section .text.rare, "ax"
 // SP: the state of the vCPU. As `lower_sync` in vectors.s, with an end of the step.
 step:
     stp     x0, x1, [sp, #0]
