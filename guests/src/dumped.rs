@@ -32,7 +32,7 @@ macro_rules! end_with {
     };
 }
 
-/// Ends the program with these registers, in one of four ways.
+/// Ends the program with these registers, in one of five ways.
 pub fn end(way: u64) -> ! {
     if way < 2 {
         ruin::vectors_at(ruin::NOWHERE);
@@ -42,6 +42,7 @@ pub fn end(way: u64) -> ! {
         0 => end_with!("ldr x0, [x1]", number, ruin::NOWHERE),
         1 => end_with!("udf #0", number, ruin::NOWHERE),
         2 => end_with!("hvc #0", OFF, ruin::NOWHERE),
-        _ => end_with!("nop", number, ruin::NOWHERE),
+        3 => end_with!("nop", number, ruin::NOWHERE),
+        _ => end_with!("3: wfi\n b 3b", number, ruin::NOWHERE),
     }
 }

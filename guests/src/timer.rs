@@ -96,6 +96,16 @@ pub fn spin(microseconds: u64) {
     while now() < end {}
 }
 
+/// Sleeps, with the interrupt of the timer open at the GIC ([`crate::gic::enable`]) and closed here.
+pub fn sleep(microseconds: u64) {
+    let end = now() + ticks(microseconds);
+    arm(end);
+    while now() < end {
+        crate::sysreg::wfi();
+    }
+    disarm();
+}
+
 /// The EL1 physical timer: `CNTP_*_EL0`.
 pub mod physical {
     use crate::sysreg::isb;

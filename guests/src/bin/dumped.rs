@@ -1,6 +1,6 @@
 //! Companion of `dump-manager`: known values in a page of its memory and in all general-purpose registers, with which it ends as `way=` (boot
 //! arguments) says: 0 by a read of an address that it does not have, which its vectors cannot take; 1 by an undefined instruction, likewise; 2 by
-//! power off; 3 not at all.
+//! power off; 3 not at all; 4 not either, and asleep.
 #![no_std]
 #![no_main]
 

@@ -15,6 +15,7 @@ const VM: u16 = 0;
 
 fn main(board: &'static Board) {
     gic::init();
+    gic::enable(timer::INTID);
     let Some(mut port) = ControlPort::of(board) else {
         return println!("FAIL stop-on-key: there is no control port");
     };
@@ -28,7 +29,8 @@ fn main(board: &'static Board) {
         while let Some(message) = port.message() {
             tell(&message);
         }
-        timer::spin(100);
+        // Asleep it leaves the emulator to the others.
+        timer::sleep(2_000);
     }
 }
 
