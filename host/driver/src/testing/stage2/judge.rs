@@ -330,14 +330,14 @@ fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let mut wrong = Vec::new();
     let covered: Vec<Vec<(u64, u64)>> = walks.iter().map(|(_, walk)| covered(walk)).collect();
     for (n, (name, walk)) in walks.iter().enumerate() {
+        let vm = plan.vms.iter().position(|vm| self::name(vm) == *name);
+        let regions = vm.map_or(&[][..], |vm| plan.regions_of(vm));
+        let own: HashSet<u64> = { regions.iter() }
+            .filter_map(|region| of_pool(plan, base, region))
+            .collect();
         for leaf in &walk.leaves {
             let place = (leaf.pa, leaf.size);
-            let vm = plan.vms.iter().position(|vm| self::name(vm) == *name);
-            let regions = vm.map_or(&[][..], |vm| plan.regions_of(vm));
-            let mut own = regions
-                .iter()
-                .filter_map(|region| of_pool(plan, base, region));
-            let is_own = leaf.size == PAGE && own.any(|page| page == leaf.pa);
+            let is_own = leaf.size == PAGE && own.contains(&leaf.pa);
             for (what, start, size) in of_el2 {
                 // The pages of EL2 that a VM may read, which `content` has judged.
                 if !is_own && size != 0 && meet(place, (start, size)) {
