@@ -115,6 +115,8 @@ fn pause_vcpu(vcpu: &mut Vcpu, vm: &Vm) {
 /// Takes the vCPU off and stays in the thread of a vCPU that is off.
 #[inline(never)]
 pub fn leave(vcpu: &mut Vcpu) -> ! {
+    // The switch to this vCPU may have come just before.
+    upcall::poll(vcpu);
     take_off(vcpu);
     upcall::idle(vcpu)
 }
@@ -140,6 +142,8 @@ pub fn take_off(vcpu: &mut Vcpu) {
         let whom = vcpu.vgic.leave(&vm.dist, &mut vcpu.gic);
         vm::notify(index, whom);
         if vm.life.power.leave(vcpu.number) {
+            // To silence the VM is a slice of its own. Nothing happens to it before it is settled.
+            upcall::poll(vcpu);
             finish(vcpu, vm, index);
         }
     }
