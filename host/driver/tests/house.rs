@@ -167,6 +167,7 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
             "el2/src/balance.rs",
             "el2/src/sched.rs",
             "host/",
+            "lab/tables/",
             "mgmt/",
         ],
     ),

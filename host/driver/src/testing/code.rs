@@ -87,7 +87,7 @@ const fn of_uart(gic: u32, uart: UartKind) -> Build {
 }
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 27] = [
+const CRATES: [(&str, &str); 28] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -191,6 +191,10 @@ const CRATES: [(&str, &str); 27] = [
     (
         "bulkhead-caches",
         "The model of caches counts what arithmetic says, over traces whose result is known.",
+    ),
+    (
+        "bulkhead-tables",
+        "Tables written by hand are walked as the hardware does, and parts of the image have their permissions.",
     ),
     (
         "bulkhead-profiler",

@@ -1,9 +1,8 @@
 //! The walker on tables written by hand.
 
-use std::collections::BTreeMap;
-
-use super::judge::{covered, reaches};
-use super::walk::{Walk, walk};
+use crate::Pages;
+use crate::stage2::{covered, reaches};
+use crate::walk::{Walk, walk};
 
 /// VTCR_EL2 for 39 bits, 4 KiB, from level 1.
 const VTCR: u64 = 0x8002_3559;
@@ -13,8 +12,6 @@ const THIRD: u64 = 0x4100_2000;
 /// Normal memory, read and write, accessed, executable.
 const RAM: u64 = 0x7fc;
 const HINT: u64 = 1 << 52;
-
-type Pages = BTreeMap<u64, Vec<u64>>;
 
 /// A block of 1 GiB at 0x4000_0000, one of 2 MiB at 0x8000_0000, a run of sixteen pages at 0x8020_0000.
 fn pages() -> Pages {

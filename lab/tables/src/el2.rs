@@ -13,8 +13,9 @@ use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::plan::Plan;
 use object::{Object, ObjectSymbol};
 
-use super::judge::{Cpu, has, name};
-use super::walk::{PAGE, Reader};
+use crate::stage2::{has, name};
+use crate::walk::{PAGE, Reader};
+use crate::{Cpu, Pages};
 
 /// EL2's gigabyte, and its blocks.
 const EL2: u64 = 0x20_0000_0000;
@@ -184,7 +185,7 @@ fn owner(plan: &Plan<'_>, base: u64, pa: u64) -> Option<Owner> {
 }
 
 /// Whether a thread may ever run on a pCPU: a vCPU by its row, then service threads.
-pub(super) fn may_run(plan: &Plan<'_>, thread: usize, pcpu: usize) -> bool {
+fn may_run(plan: &Plan<'_>, thread: usize, pcpu: usize) -> bool {
     let Some(row) = plan.vcpus.get(thread) else {
         let service = plan.service_threads().get(thread - plan.vcpus.len());
         return service.is_some_and(|row| usize::from(row.pcpu) == pcpu);
@@ -470,7 +471,7 @@ fn first_keys(vm: u8, vcpus: usize) -> Vec<u64> {
 }
 
 /// Tables that map the image, by the level-2 table of the first pCPU, and what differs between pCPUs.
-pub fn tables(plan: &Plan<'_>, base: u64, pages: &BTreeMap<u64, Vec<u64>>) -> Vec<u64> {
+pub fn tables(plan: &Plan<'_>, base: u64, pages: &Pages) -> Vec<u64> {
     let pool = base + plan.header.image.page_pool_offset;
     let image = pages
         .get(&(pool + LEVEL2 * PAGE))

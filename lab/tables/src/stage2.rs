@@ -10,24 +10,8 @@ use bulkhead_abi::plan::{
 };
 use bulkhead_core::plan::Plan;
 
-use super::walk::{PAGE, Reader, Walk, walk};
-
-/// Registers that tell which tables a CPU uses.
-#[derive(Clone, Copy, Debug)]
-pub struct Cpu {
-    /// VTTBR_EL2: root and VMID.
-    pub vttbr: u64,
-    /// VTCR_EL2.
-    pub vtcr: u64,
-    /// HCR_EL2, whose bit 0 turns stage 2 on.
-    pub hcr: u64,
-    /// TTBR0_EL2: root of EL2's own map.
-    pub ttbr0: u64,
-    /// TCR_EL2.
-    pub tcr: u64,
-    /// SCTLR_EL2.
-    pub sctlr: u64,
-}
+use crate::Cpu;
+use crate::walk::{PAGE, Reader, Walk, walk};
 
 /// A range that is mapped in one way, however many descriptors it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +19,7 @@ struct Run {
     ipa: u64,
     pa: u64,
     size: u64,
-    /// Attributes, as in [`super::walk::Leaf`].
+    /// Attributes, as in [`crate::walk::Leaf`].
     usage: u64,
 }
 
@@ -287,7 +271,7 @@ fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
 }
 
 /// What the leaves of a VM map, as ranges from start to end that are apart, in their order.
-pub(super) fn covered(walk: &Walk) -> Vec<(u64, u64)> {
+pub(crate) fn covered(walk: &Walk) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = { walk.leaves.iter() }
         .map(|leaf| (leaf.pa, leaf.pa + leaf.size))
         .collect();
@@ -303,7 +287,7 @@ pub(super) fn covered(walk: &Walk) -> Vec<(u64, u64)> {
 }
 
 /// Whether a range has a byte in one of those that are [`covered`].
-pub(super) fn reaches(covered: &[(u64, u64)], start: u64, size: u64) -> bool {
+pub(crate) fn reaches(covered: &[(u64, u64)], start: u64, size: u64) -> bool {
     let before = covered.partition_point(|range| range.0 < start + size);
     before.checked_sub(1).is_some_and(|n| covered[n].1 > start)
 }

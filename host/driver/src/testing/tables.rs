@@ -2,13 +2,6 @@
 //! run, and when all have stopped. Each reading is then altered bit by bit, and each alteration must be
 //! found: a comparison that overlooks something would be worth nothing.
 
-mod el2;
-mod judge;
-#[cfg(test)]
-mod tests;
-mod walk;
-
-use std::collections::BTreeMap;
 use std::io;
 
 use bulkhead_core::plan::Plan;
@@ -18,8 +11,8 @@ use bulkhead_model::failure::Failure;
 use bulkhead_runner::run::console::{Speaker, Transcript};
 use bulkhead_runner::run::{Debugger, Qemu, System};
 
-use self::judge::{Cpu, judge};
-use self::walk::{PAGE, Reader};
+use bulkhead_tables::{Cpu, PAGE, Pages, Reader, el2, overlooked, stage2};
+
 use super::watch::Next;
 
 /// Most findings that are shown.
@@ -45,9 +38,9 @@ pub struct Tables {
 struct Reading {
     cpus: Vec<Cpu>,
     /// Tables of stage 2.
-    pages: BTreeMap<u64, Vec<u64>>,
+    pages: Pages,
     /// Tables of EL2, and what they map.
-    el2: BTreeMap<u64, Vec<u64>>,
+    el2: Pages,
 }
 
 impl Tables {
@@ -121,7 +114,7 @@ impl Tables {
             return false;
         };
         plan.vms.iter().all(|vm| {
-            let name = judge::name(vm);
+            let name = stage2::name(vm);
             let said = |speaker: &Speaker| speaker.name() == name;
             transcript.lines.iter().any(|line| said(&line.speaker))
         })
@@ -147,8 +140,8 @@ impl Tables {
         let registers = debugger.registers(names)?;
         let mut reading = Reading {
             cpus: registers.into_iter().map(cpu).collect(),
-            pages: BTreeMap::new(),
-            el2: BTreeMap::new(),
+            pages: Pages::new(),
+            el2: Pages::new(),
         };
         let Ok(plan) = Plan::open(self.plan.as_bytes()) else {
             return Err(io::Error::other("the plan is broken"));
@@ -157,7 +150,7 @@ impl Tables {
         let when = ["while all VMs ran", "after the end"][self.readings.len().min(1)];
         if self.stage2 {
             let mut read = reader(debugger, &mut reading.pages);
-            let wrong = judge(&plan, base, cpus, &mut read);
+            let wrong = stage2::judge(&plan, base, cpus, &mut read);
             let wrong = wrong.iter().take(SHOWN);
             self.wrong
                 .extend(wrong.map(|why| format!("stage 2 {when}: {why}")));
@@ -191,14 +184,13 @@ impl Tables {
                 .push("the stage-2 tables changed while the VMs ran".to_owned());
         }
         if self.wrong.is_empty() {
-            let tables = last.pages.keys().copied();
-            self.wrong.extend(overlooked(tables, &last.pages, |read| {
-                judge(&plan, self.base, &last.cpus, read)
-            }));
-            let tables = el2::tables(&plan, self.base, &last.el2).into_iter();
-            self.wrong.extend(overlooked(tables, &last.el2, |read| {
-                el2::judge(&plan, self.base, self.parts, &last.cpus, read)
-            }));
+            let tables: Vec<u64> = last.pages.keys().copied().collect();
+            let judge = |read: &mut Reader<'_>| stage2::judge(&plan, self.base, &last.cpus, read);
+            self.wrong.extend(overlooked(&tables, &last.pages, &judge));
+            let tables = el2::tables(&plan, self.base, &last.el2);
+            let judge =
+                |read: &mut Reader<'_>| el2::judge(&plan, self.base, self.parts, &last.cpus, read);
+            self.wrong.extend(overlooked(&tables, &last.el2, &judge));
         }
         self.wrong
     }
@@ -207,7 +199,7 @@ impl Tables {
 /// Reads pages of the board by its debugger, each once.
 fn reader<'a>(
     debugger: &'a mut Debugger,
-    pages: &'a mut BTreeMap<u64, Vec<u64>>,
+    pages: &'a mut Pages,
 ) -> impl FnMut(u64) -> Result<Vec<u64>, String> + 'a {
     move |pa| {
         if let Some(page) = pages.get(&pa) {
@@ -221,45 +213,4 @@ fn reader<'a>(
         pages.insert(pa, page.clone());
         Ok(page)
     }
-}
-
-/// Single bits whose change `judge` does not find, each in the first and last descriptor of each table and in
-/// its first empty one.
-fn overlooked(
-    tables: impl Iterator<Item = u64>,
-    pages: &BTreeMap<u64, Vec<u64>>,
-    judge: impl Fn(&mut Reader<'_>) -> Vec<String>,
-) -> Vec<String> {
-    let mut pages = pages.clone();
-    let mut missed = Vec::new();
-    for pa in tables {
-        let table = pages.get(&pa).cloned().unwrap_or_default();
-        let used = |word: &u64| *word != 0;
-        let places = [
-            table.iter().position(used),
-            table.iter().rposition(used),
-            table.iter().position(|word| *word == 0),
-        ];
-        for index in places.into_iter().flatten() {
-            for bit in 0..64 {
-                let flip = |pages: &mut BTreeMap<u64, Vec<u64>>| {
-                    if let Some(word) = pages.get_mut(&pa).and_then(|table| table.get_mut(index)) {
-                        *word ^= 1 << bit;
-                    }
-                };
-                flip(&mut pages);
-                let found = judge(&mut |pa| {
-                    let table = pages.get(&pa).cloned();
-                    table.ok_or_else(|| format!("no table at {pa:#x}"))
-                });
-                if found.is_empty() {
-                    missed.push(format!(
-                        "bit {bit} of entry {index} of the table at {pa:#x} can be changed unnoticed"
-                    ));
-                }
-                flip(&mut pages);
-            }
-        }
-    }
-    missed
 }
