@@ -22,7 +22,7 @@ pub use io::*;
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -304,6 +304,11 @@ pub const VM_SHARES_COLOURS: u16 = 64;
 /// [`Vm::flags`]: it has the debug registers of its vCPUs: breakpoints, watchpoints and software step. Not where software step gets the CPU back
 /// (`reclaim`). From the profile [`Io`](Profile::Io) on.
 pub const VM_DEBUG: u16 = 128;
+/// [`Vm::flags`]: its vCPUs have performance monitors, whose interrupt is the PPI [`VM_PMU_INTID`]. Not of VMs that take their interrupts
+/// themselves, since EL2 is told of overflows. From the profile [`Io`](Profile::Io) on.
+pub const VM_PMU: u16 = 256;
+/// The interrupt of a vCPU's performance monitors.
+pub const VM_PMU_INTID: u32 = 23;
 
 /// A virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -6,23 +6,7 @@ use bulkhead_core::devices::deadlines::Purpose;
 use crate::deadlines;
 use crate::hw::{pmu, timer};
 use crate::pcpu::Pcpu;
-use crate::plan::plan;
 use crate::vcpu::Vcpu;
-
-/// Starts the counter of this pCPU, if a vCPU with a budget may come. Returns the interrupt by which it tells of an overflow; 0: none.
-pub fn start(index: usize) -> u32 {
-    let intid = plan().pcpus.get(index).map_or(0, |row| row.pmu_intid);
-    if intid != 0 {
-        pmu::start(plan().header.board.event);
-    }
-    intid
-}
-
-/// Whether an interrupt is that of the counter of a pCPU.
-pub fn is_overflow(index: usize, intid: u32) -> bool {
-    let row = plan().pcpus.get(index);
-    row.is_some_and(|row| row.pmu_intid == intid)
-}
 
 /// Takes what the counter has off the meter.
 fn charge(vcpu: &mut Vcpu) {
@@ -50,7 +34,7 @@ pub fn load(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     go_on(vcpu, pcpu);
 }
 
-/// Looks at the budget of the vCPU whose turn it is, because its counter has overflowed or its period is over.
+/// Looks at the budget of the vCPU whose turn it is, because a counter has overflowed or its period is over.
 #[inline(never)]
 pub fn look(vcpu: &mut Vcpu) {
     if !vcpu.meter.exists() {

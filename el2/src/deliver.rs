@@ -6,7 +6,9 @@ use crate::console::state::output_waits;
 use crate::hw::timer;
 use crate::profile::{IO, MONITOR, SHARED};
 use crate::vcpu::Vcpu;
-use crate::{balance, bandwidth, deadlines, devices, doorbell, mailbox, monitor, sched, timed};
+use crate::{
+    balance, bandwidth, deadlines, devices, doorbell, mailbox, monitor, pmu, sched, timed,
+};
 
 /// Handles the messages to this vCPU and to its pCPU.
 #[inline(always)]
@@ -37,6 +39,9 @@ pub fn mail(vcpu: &mut Vcpu) {
     }
     if SHARED && messages & mailbox::SHARES != 0 {
         sched::apply_limits(vcpu);
+    }
+    if IO && messages & mailbox::OVERFLOW != 0 {
+        pmu::follow(vcpu);
     }
     if messages & mailbox::POWER != 0 {
         vcpu.exit_work = true;

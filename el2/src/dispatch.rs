@@ -16,7 +16,7 @@ use crate::hw::{cpu, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{bandwidth, debug, deliver, devices, gppt, lifecycle, sched, timed, virtio};
+use crate::{debug, deliver, devices, gppt, lifecycle, pmu, sched, timed, virtio};
 
 // Where managers are told the registers of vCPUs, exits that may end a life go by way of `hw/rare.s`.
 #[cfg(not(feature = "managed"))]
@@ -77,7 +77,7 @@ impl Exit {
         if inject::is_lost(&before, fault) {
             let address = match fault {
                 Fault::Data(address) | Fault::Fetch(address) => address,
-                Fault::Undefined => 0,
+                Fault::Undefined | Fault::Trapped => 0,
             };
             let (syndrome, pc) = (self.esr, self.pc);
             let reason = Reason::Fault {
@@ -332,6 +332,9 @@ fn other_system_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     let trapped = SysReg::decode(exit.esr);
     match access_register(vcpu, trapped) {
         Some(class) => exit.next_rare(vcpu, class),
+        None if IO && pmu::is_refused(vcpu, trapped) => {
+            exit.inject(vcpu, ExitClass::SysReg, Fault::Trapped);
+        }
         None => exit.inject(vcpu, ExitClass::SysReg, Fault::Undefined),
     }
 }
@@ -347,6 +350,9 @@ fn send_virtual_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
 /// Performs an access to a register; `None` if the guest must not access it.
 fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
     if IO && let Some(done) = debug::access(vcpu, trapped) {
+        return done.then_some(ExitClass::SysReg);
+    }
+    if IO && let Some(done) = pmu::access(vcpu, trapped) {
         return done.then_some(ExitClass::SysReg);
     }
     match sysreg::access(trapped.register) {
@@ -559,9 +565,9 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         sched::on_mail(vcpu);
     } else if intid == board.uart_intid {
         devices::drain(vcpu, false, true);
-    } else if IO && bandwidth::is_overflow(vcpu.index, intid) {
+    } else if IO && pmu::is_overflow(vcpu.index, intid) {
         // Its level is low before it is deactivated.
-        bandwidth::look(vcpu);
+        pmu::overflowed(vcpu);
     }
     if !vcpu.group0 {
         gic::deactivate(taken);

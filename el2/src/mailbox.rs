@@ -26,6 +26,9 @@ pub const ARRIVAL: u32 = 128;
 /// A device has something to do. To a service thread, which wakes up and looks.
 pub const SERVICE: u32 = 256;
 
+/// A counter of the vCPU had overflowed when its turn ended. From itself.
+pub const OVERFLOW: u32 = 512;
+
 static MAILBOXES: Mailboxes = Mailboxes::new();
 
 /// The SGI that makes a pCPU receive its messages.

@@ -50,6 +50,7 @@ mod orders;
 mod pcpu;
 #[cfg(target_os = "none")]
 mod plan;
+mod pmu;
 #[cfg(target_os = "none")]
 mod prepare;
 #[cfg(target_os = "none")]

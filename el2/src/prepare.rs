@@ -16,9 +16,7 @@ use crate::plan::{self, plan};
 use crate::profile::{IO, MANAGED};
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{
-    bandwidth, debug, gppt, lifecycle, mailbox, orders, random, sched, stops, timed, virtio,
-};
+use crate::{debug, gppt, lifecycle, mailbox, orders, pmu, random, sched, stops, timed, virtio};
 
 /// Zeroes a range of physical memory, as long as the VM is to start.
 #[inline(never)]
@@ -124,7 +122,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     } else {
         kick
     };
-    let overflow = if IO { bandwidth::start(vcpu.index) } else { 0 };
+    let overflow = if IO { pmu::start(vcpu.index) } else { 0 };
     let rest = match overflow {
         16..=31 => rest | 1 << overflow,
         _ => rest,
@@ -274,6 +272,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     );
     if IO {
         debug::reset(vcpu);
+        pmu::reset(vcpu);
     }
     vcpu.context.save_machine();
     vcpu.runs = true;

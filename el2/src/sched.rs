@@ -17,7 +17,7 @@ use crate::pcpu::{NO_VM, POLLS, Pcpu, RunSlot};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{balance, bandwidth, deadlines, debug, mailbox, vm};
+use crate::{balance, bandwidth, deadlines, debug, mailbox, pmu, vm};
 
 mod wake;
 
@@ -340,6 +340,9 @@ fn vcpu_put_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) -> u64 {
     if IO && vcpu.has_debugging() {
         debug::put(vcpu);
     }
+    if IO && vcpu.has_pmu() {
+        pmu::put(vcpu);
+    }
     if let Some(gppt) = &mut vcpu.gppt {
         gppt.save_interface(&vcpu.gic);
         // A message can arrive without leaving a pending interrupt.
@@ -441,6 +444,9 @@ fn vcpu_load_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     }
     if IO && vcpu.has_debugging() {
         debug::load(vcpu);
+    }
+    if IO && vcpu.has_pmu() {
+        pmu::load(vcpu);
     }
     if vcpu.has_ptimer {
         vcpu.context.timers.restore_physical();

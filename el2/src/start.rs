@@ -2,7 +2,8 @@
 
 use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{
-    IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE, VM_WAITS,
+    IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE, VM_PMU,
+    VM_WAITS,
 };
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
@@ -62,6 +63,13 @@ pub fn primary(tree: u64, load: u64) -> ! {
         let mut line = TextLine::new();
         line.text(refused!("board-event: the CPU does not count event "))
             .hex(plan.header.board.event.into());
+        last_words(uart, &line)
+    }
+    if IO && plan.vms.iter().any(|vm| vm.flags & VM_PMU != 0) && !pmu::are_enough() {
+        let mut line = TextLine::new();
+        line.text(refused!(
+            "board-counters: the CPU has fewer than two event counters, and VMs with performance monitors"
+        ));
         last_words(uart, &line)
     }
     set_plan(plan);

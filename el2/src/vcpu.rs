@@ -4,10 +4,11 @@
 
 use core::sync::atomic::AtomicU64;
 
-use bulkhead_abi::plan::{DeviceKind, PAGE, VM_DEBUG};
+use bulkhead_abi::plan::{DeviceKind, PAGE, VM_DEBUG, VM_PMU};
 use bulkhead_core::bandwidth::Meter;
 use bulkhead_core::console::report::{Reason, Report};
 use bulkhead_core::console::stats::ExitStats;
+use bulkhead_core::cpu::pmu::Pmu;
 use bulkhead_core::cpu::pvtime;
 use bulkhead_core::cpu::smccc::Workarounds;
 use bulkhead_core::cpu::sysreg::IdRegisters;
@@ -23,6 +24,7 @@ use crate::hw::context::Context;
 use crate::hw::debug::{self, Debugging};
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::CopyWindows;
+use crate::hw::pmu;
 use crate::hw::state::{self, IDLE, VcpuState};
 use crate::hw::timer;
 use crate::pcpu::Pcpu;
@@ -96,7 +98,7 @@ pub struct Vcpu {
     /// The state that the threads of this pCPU share; present while this thread runs.
     pub pcpu: Option<&'static mut Pcpu>,
     /// Whether a switch must save and restore more than most vCPUs have: a GPPT VM's GIC, the
-    /// physical timer, a budget of events, debug registers, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
+    /// physical timer, a budget of events, debug registers, performance monitors, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
     /// for the idle thread too, which has no state at all and is a special case for that reason.
     pub needs_full_switch: bool,
     /// Whether the vCPU has the EL1 physical timer to itself.
@@ -105,6 +107,8 @@ pub struct Vcpu {
     pub meter: Meter,
     /// The debug registers of the vCPU, if its VM has any.
     pub debugging: [Option<Debugging>; IO as usize],
+    /// The performance monitors of the vCPU, if its VM has any.
+    pub pmu: [Option<Pmu>; IO as usize],
     /// The saved registers of the vCPU while another vCPU has the pCPU.
     pub context: Context,
     /// The time at which the vCPU left the pCPU (cycle counter).
@@ -239,6 +243,7 @@ impl Vcpu {
             has_ptimer: false,
             meter: Meter::NONE,
             debugging: [const { None }; IO as usize],
+            pmu: [const { None }; IO as usize],
             context: Context::NEW,
             left: 0,
             stolen_at: None,
@@ -305,8 +310,10 @@ impl Vcpu {
         self.has_ptimer = has_ptimer(vm);
         if IO {
             self.meter = Meter::new(row.events, timer::nanoseconds(row.events_period));
-            let debugs = plan.vms.get(vm).map_or(0, |row| row.flags & VM_DEBUG) != 0;
+            let flags = plan.vms.get(vm).map_or(0, |row| row.flags);
+            let (debugs, counts) = (flags & VM_DEBUG != 0, flags & VM_PMU != 0);
             self.debugging = core::array::from_fn(|_| debugs.then(Debugging::new));
+            self.pmu = core::array::from_fn(|_| counts.then(|| Pmu::new(pmu::features())));
         }
         self.sort();
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
@@ -333,6 +340,9 @@ impl Vcpu {
         if IO && self.has_debugging() {
             self.ids = self.ids.with_debug(debug::features());
         }
+        if IO && self.has_pmu() {
+            self.ids = self.ids.with_pmu(pmu::features().seen());
+        }
         self.generator = random::generator(id);
     }
 
@@ -350,12 +360,17 @@ impl Vcpu {
         self.debugging.iter().any(Option::is_some)
     }
 
+    /// Whether the vCPU has performance monitors.
+    pub fn has_pmu(&self) -> bool {
+        self.pmu.iter().any(Option::is_some)
+    }
+
     /// Updates [`Self::needs_full_switch`] for the current pCPU.
     pub fn sort(&mut self) {
         self.needs_full_switch = self.gppt.is_some()
             || self.has_ptimer
             || !self.gic.is_fastpath
-            || IO && (self.meter.exists() || self.has_debugging());
+            || IO && (self.meter.exists() || self.has_debugging() || self.has_pmu());
     }
 
     /// Notifies the one vCPU of the VM that is in `whom`, if any, so that it looks at its

@@ -44,6 +44,7 @@ pub mod mmio;
 pub mod mmu;
 pub mod periods;
 pub mod pl061;
+pub mod pmu;
 pub mod power;
 pub mod probe;
 pub mod random;

@@ -61,7 +61,7 @@ impl LastCrash {
         };
         let fault = match fault {
             None => SERROR,
-            Some(Fault::Undefined) => UNDEFINED,
+            Some(Fault::Undefined | Fault::Trapped) => UNDEFINED,
             Some(Fault::Data(_)) => DATA,
             Some(Fault::Fetch(_)) => VECTOR,
         };

@@ -112,6 +112,8 @@ pub struct After {
 pub enum Fault {
     /// Undefined instruction.
     Undefined,
+    /// An access to a system register from EL0 that EL1 traps: with the syndrome that EL2 got.
+    Trapped,
     /// Synchronous external abort of a load or store at this virtual address.
     Data(u64),
     /// Synchronous external abort of an instruction fetch at this virtual address.
@@ -145,6 +147,8 @@ pub const fn enter(before: &Before, fault: Fault, syndrome: u64) -> After {
     let same = before.spsr & 0xf != 0;
     let (esr, far) = match fault {
         Fault::Undefined => (ec::UNKNOWN << 26, None),
+        // EC, IL and ISS of a trap are the same at EL1 and EL2.
+        Fault::Trapped => (syndrome & 0xffff_ffff, None),
         Fault::Data(address) => {
             let ec = if same { ec::DATA_SAME } else { ec::DATA_LOWER };
             // Keep WnR and CM (cache maintenance); the rest of the syndrome is not for EL1.
@@ -277,6 +281,9 @@ mod tests {
 
     #[test]
     fn an_undefined_instruction_of_a_program_enters_from_below() {
+        let trapped = 0x1_6233_a3e1;
+        let after = enter(&Before { spsr: 0, ..EL1H }, Fault::Trapped, trapped);
+        assert_eq!((after.esr, after.far), (0x6233_a3e1, None));
         let after = enter(&Before { spsr: 0, ..EL1H }, Fault::Undefined, 0);
         assert_eq!((after.pc, after.esr, after.far), (0x4000_0400, IL, None));
         let fetch = enter(&Before { spsr: 0, ..EL1H }, Fault::Fetch(8), 0);

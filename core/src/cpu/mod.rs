@@ -8,6 +8,9 @@ pub mod exit;
 pub mod inject;
 pub mod keys;
 pub mod life;
+pub mod pmu;
+#[cfg(test)]
+mod pmu_tests;
 pub mod power;
 pub mod psci;
 pub mod pvtime;

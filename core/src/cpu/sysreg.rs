@@ -291,6 +291,13 @@ impl IdRegisters {
         Self(seen)
     }
 
+    /// The values for a VM with performance monitors of this version (ID_AA64DFR0_EL1.PMUVer).
+    pub const fn with_pmu(self, version: u64) -> Self {
+        let mut seen = self.0;
+        seen[DFR0] = seen[DFR0] & !(15 << 8) | version << 8;
+        Self(seen)
+    }
+
     /// Value of register `n`.
     #[inline(always)]
     pub const fn get(&self, n: usize) -> u64 {
@@ -314,6 +321,7 @@ mod tests {
         // Trace, PMU, statistical profiling.
         assert_eq!(all.get(DFR0), 0x10_1006);
         assert_eq!(all.with_debug(0x1030_5106).get(DFR0), 0x1030_5006);
+        assert_eq!(all.with_pmu(4).get(DFR0), 0x10_1406);
         // APA, API, GPA, GPI.
         assert_eq!(all.get(ISAR1) & 0xff00_0ff0, 0);
         assert_eq!(all.get(MMFR0) & 15, 2);

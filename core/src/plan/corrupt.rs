@@ -212,7 +212,8 @@ cases! {
     IrqVintid: ["Vm.event_intid" R, Set(1019)];
     VintidShared: ["Vm.event_intid" R, Like("Device.vintid", R)];
     VintidShared: ["Vm.event_intid" R, Like("Irq.vintid", R)];
-    VmFlags: ["Vm.flags" R, Flip(256)];
+    VmFlags: ["Vm.flags" R, Flip(512)];
+    VmPmu: ["Vm.flags" R, Set(256)]["Vm.interrupts" R, Set(2)];
     VmDebug: ["Vm.flags" R, Set(128)]["Vm.reclaim" R, Set(3)];
     VmOwnTimer: ["Vm.flags" R, Set(2)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
     VmInterrupts: ["Vm.interrupts" R, Set(7)];

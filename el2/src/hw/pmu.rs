@@ -1,12 +1,14 @@
-//! The event counter by which EL2 keeps budgets of events (DDI 0487, D13). It is the last one of the CPU, beyond MDCR_EL2.HPMN: guests would
-//! not reach it if they had a PMU. PMSELR_EL0 selects it for good, because no guest may write that (MDCR_EL2.TPM).
+//! The event counters of this CPU (DDI 0487, D13). By the last one EL2 keeps budgets of events; the others count for the vCPU that runs, if it
+//! has performance monitors. No guest reaches any (MDCR_EL2.TPM). PMSELR_EL0 selects the last one, but for moments.
 //!
-//! It counts at EL1 and EL0, not at EL2: PMEVTYPER.NSH is 0, which holds without FEAT_HPMN or HPMD, too (D13.5.3). An exception to EL2 or
+//! They count at EL1 and EL0, not at EL2: PMEVTYPER.NSH is 0, which holds without FEAT_HPMN or HPMD, too (D13.5.3). An exception to EL2 or
 //! from it is a context synchronization event, so that what is read here is all that the guest has brought about, and what is written is in
 //! effect when it goes on.
 
+use bulkhead_core::cpu::pmu::{Features, KEPT_BACK, Pmu};
+
 use super::cpu::event_counters;
-use super::sysreg::{isb, read, write};
+use super::sysreg::{clear, isb, read, write};
 
 /// The bit of the counter, in the sets of counters.
 fn bit() -> u64 {
@@ -29,11 +31,29 @@ pub fn counts(event: u32) -> bool {
     event_counters() != 0 && known != 0
 }
 
-/// Prepares the counter of this CPU, which is off. Its overflow interrupts.
+/// What this CPU says of its performance monitors.
+pub fn features() -> Features {
+    Features {
+        control: read!("pmcr_el0"),
+        events: [read!("pmceid0_el0"), read!("pmceid1_el0")],
+        version: read!("id_aa64dfr0_el1") >> 8 & 15,
+    }
+}
+
+/// Whether guests can have performance monitors here: EL2 keeps one counter, and another one counts a guest's cycles.
+pub fn are_enough() -> bool {
+    event_counters() >= u64::from(KEPT_BACK)
+}
+
+/// Stops all event counters of this CPU, and prepares the one of budgets. Its overflow interrupts.
 pub fn start(event: u32) {
-    stop();
+    let all = (1u64 << 31).wrapping_sub(1);
+    write!("pmcntenclr_el0", all);
+    write!("pmintenclr_el1", all);
+    write!("pmuserenr_el0", 0);
     write!("pmselr_el0", u64::from(last()));
     isb();
+    write!("pmovsclr_el0", all);
     // P, U, NSK, NSU, NSH and M 0: counts at EL1 and EL0.
     write!("pmxevtyper_el0", u64::from(event));
     write!("pmintenset_el1", bit());
@@ -55,4 +75,57 @@ pub fn stop() -> u32 {
     write!("pmovsclr_el0", bit());
     isb();
     value
+}
+
+/// Gives the CPU what a vCPU counts, which goes on when its guest does.
+pub fn load(pmu: &Pmu) {
+    write!("pmuserenr_el0", u64::from(pmu.user()));
+    if pmu.counting() == 0 {
+        return;
+    }
+    let (mut counting, mut telling) = (0u64, 0u64);
+    let mut rest = pmu.counting();
+    while let Some((n, counter)) = pmu.next_of(&mut rest, event_counters() as u32) {
+        write!("pmselr_el0", counter.number.into());
+        isb();
+        write!("pmxevtyper_el0", counter.kind.into());
+        write!("pmxevcntr_el0", counter.value.into());
+        let bit = 1u64.wrapping_shl(counter.number);
+        counting |= bit;
+        if pmu.telling().wrapping_shr(n) & 1 != 0 {
+            telling |= bit;
+        }
+    }
+    select_last();
+    write!("pmovsclr_el0", counting);
+    write!("pmintenset_el1", telling);
+    write!("pmcntenset_el0", counting);
+}
+
+/// Takes from the CPU what a vCPU has counted since it was loaded.
+pub fn put(pmu: &mut Pmu) {
+    clear!("pmuserenr_el0");
+    if pmu.counting() == 0 {
+        return;
+    }
+    let own = 1u64.wrapping_shl(last()).wrapping_sub(1);
+    write!("pmcntenclr_el0", own);
+    write!("pmintenclr_el1", own);
+    isb();
+    let overflows = read!("pmovsclr_el0") & own;
+    write!("pmovsclr_el0", overflows);
+    let mut rest = pmu.counting();
+    while let Some((n, counter)) = pmu.next_of(&mut rest, event_counters() as u32) {
+        write!("pmselr_el0", counter.number.into());
+        isb();
+        let value = read!("pmxevcntr_el0") as u32;
+        pmu.take(n, value, overflows.wrapping_shr(counter.number) & 1 != 0);
+    }
+    select_last();
+}
+
+/// Selects the counter of budgets, for whoever accesses it next.
+fn select_last() {
+    write!("pmselr_el0", u64::from(last()));
+    isb();
 }

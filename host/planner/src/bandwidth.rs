@@ -4,6 +4,7 @@ use bulkhead_model::board::Board;
 use bulkhead_model::describe::{BandwidthSpec, Code, EVENTS, Finding, System};
 
 use super::planned::{Accesses, PlannedCpu};
+use super::pmu;
 
 /// What counts accesses where the description does not say: on a board, and on an emulated one. QEMU counts no accesses, and the interrupt
 /// of its counter of instructions comes with the next exception only (docs/adr/0029-bandwidth.md).
@@ -67,19 +68,7 @@ pub(super) fn plan(
             );
             continue;
         }
-        let mut lacks = None;
-        for cpu in cpus.iter_mut() {
-            let comes = cpu.vcpus.iter().any(|(of, _)| *of == vm) || { spec.cpu.pool.iter() }
-                .any(|pooled| pooled.value as usize == cpu.cpu);
-            if !comes {
-                continue;
-            }
-            match board.cpus[cpu.cpu].pmu_intid {
-                Some(intid) => cpu.pmu_intid = intid,
-                None => lacks = lacks.or(Some(cpu.cpu)),
-            }
-        }
-        if let Some(cpu) = lacks {
+        if let Some(cpu) = pmu::give_interrupts(vm, spec, board, cpus) {
             findings.push(
                 Finding::new(
                     Code::BandwidthBoard,

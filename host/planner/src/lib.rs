@@ -24,6 +24,7 @@ mod payload;
 mod place;
 mod plan;
 mod planned;
+mod pmu;
 mod profile;
 pub mod recover;
 mod root_disk;

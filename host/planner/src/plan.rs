@@ -17,7 +17,7 @@ use crate::sources::Sources;
 use crate::store::Reads;
 use crate::{
     bandwidth, capacity, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough, place,
-    profile, share, store, tables,
+    pmu, profile, share, store, tables,
 };
 
 /// Bytes for EL2 in the image when it has not been built yet.
@@ -137,6 +137,7 @@ pub fn plan(
     }
 
     bandwidth::plan(system, &board, &mut cpus, findings);
+    pmu::plan(system, &board, &mut cpus, findings);
     let profile = profile::choose(system, &times, findings);
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);

@@ -204,6 +204,8 @@ pub struct PlannedVm {
     pub time_stops: bool,
     /// Whether it has debug registers.
     pub debug: bool,
+    /// Whether it has performance monitors.
+    pub pmu: bool,
     /// Calls of the firmware that it may make, ascending.
     pub calls: Vec<u32>,
     /// Its interrupt controller.

@@ -38,7 +38,7 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
             findings.push(
                 Finding::new(
                     Code::ConsoleMonitor,
-                    "a system whose VMs have virtio devices, limits of accesses or debug registers, or manage others, has the monitor",
+                    "a system whose VMs have virtio devices, limits of accesses, debug registers or performance monitors, or manage others, has the monitor",
                 )
                 .at(monitor.span.clone(), "leaves it out")
                 .also(device, "one of them")
@@ -67,10 +67,10 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     }
 }
 
-/// Where a VM asks for what EL2 keeps registers of the CPU for: a limit of accesses, or debug registers.
+/// Where a VM asks for what EL2 keeps registers of the CPU for: a limit of accesses, debug registers, or performance monitors.
 fn asks_for_registers(vm: &VmSpec) -> Option<Span> {
     let budget = vm.bandwidth.as_ref().map(|it| it.accesses.span.clone());
-    budget.or_else(|| vm.debug.clone())
+    budget.or_else(|| vm.debug.clone().or_else(|| vm.pmu.clone()))
 }
 
 /// The reason for the profile of a plan. `times`: the CPU time of each VM.
@@ -81,7 +81,9 @@ pub(super) fn why(profile: Profile, mut times: impl Iterator<Item = CpuTime>) ->
             "VMs share CPUs, or have limits of CPU time"
         }
         Profile::Shared => "for the monitor; without it (monitor = false) it would be static",
-        Profile::Io => "VMs have virtio devices, limits of accesses to memory, or debug registers",
+        Profile::Io => {
+            "VMs have virtio devices, limits of accesses to memory, debug registers, or performance monitors"
+        }
         Profile::Managed => "a VM manages others",
     }
 }

@@ -6,7 +6,8 @@ use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, LOAD_LIMIT, MAGIC,
     Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Right,
     Seed, Stop, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DEBUG, VM_DETERMINISTIC,
-    VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu, Vm,
+    VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_PMU, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu,
+    Vm,
 };
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
@@ -371,6 +372,7 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
         (spec.has_own_ptimer(), VM_OWN_PTIMER),
         (spec.time_stops, VM_TIME_STOPS),
         (spec.debug.is_some(), VM_DEBUG),
+        (spec.pmu.is_some(), VM_PMU),
         (spec.waits.is_some(), VM_WAITS),
         (spec.locked.is_some(), VM_LOCKED),
         (spec.colours.shared.is_some(), VM_SHARES_COLOURS),

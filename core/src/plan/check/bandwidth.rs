@@ -1,6 +1,8 @@
-//! Rules about budgets of events, by which vCPUs share the memory's bandwidth.
+//! Rules about budgets of events, by which vCPUs share the memory's bandwidth, and about whose performance monitors interrupt.
 
-use bulkhead_abi::plan::{MAX_EVENT, MAX_EVENTS, MAX_PERIOD, MAX_SPIS, MIN_PERIOD, TableId, Vcpu};
+use bulkhead_abi::plan::{
+    MAX_EVENT, MAX_EVENTS, MAX_PERIOD, MAX_SPIS, MIN_PERIOD, TableId, VM_PMU, Vcpu,
+};
 
 use super::cpu::VGIC;
 use crate::plan::view::{IO, Plan};
@@ -17,7 +19,7 @@ impl Plan<'_> {
         self.header.image.profile >= IO
     }
 
-    /// Checks the budgets, and the interrupts by which counters tell that they are used up. After what else has interrupts.
+    /// Checks the budgets, and the interrupts by which counters tell that they have overflowed. After what else has interrupts.
     pub(super) fn check_budgets(&self) -> Check {
         let event = self.header.board.event;
         let counts = (event != 0) == self.has_budgets() && event <= MAX_EVENT;
@@ -26,7 +28,7 @@ impl Plan<'_> {
         for (row, vcpu) in self.vcpus.iter().enumerate() {
             let at = At::row(TableId::Vcpus, row);
             at.ensure(self.is_budget(vcpu), Invariant::VcpuEvents)?;
-            if vcpu.events != 0 {
+            if vcpu.events != 0 || self.has_pmu(vcpu) {
                 needed |= self.may_run_on(vcpu);
             }
         }
@@ -40,6 +42,12 @@ impl Plan<'_> {
             at.ensure(sound, Invariant::PmuInterrupt)?;
         }
         Ok(())
+    }
+
+    /// Whether a vCPU has performance monitors.
+    fn has_pmu(&self, vcpu: &Vcpu) -> bool {
+        let vm = self.vms.get(usize::from(vcpu.vm));
+        vm.is_some_and(|vm| vm.flags & VM_PMU != 0)
     }
 
     /// Whether a vCPU has a budget that can be kept, or none.

@@ -2,12 +2,12 @@
 
 use bulkhead_abi::plan::{
     Class, Crash, IPA_BITS, MAX_SPIS, MAX_VCPUS_PER_VM, NAME, NONE, PAGE, TableId, VM_BACKGROUND,
-    VM_DEBUG, VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_SHARES_COLOURS, VM_TIME_STOPS,
+    VM_DEBUG, VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_PMU, VM_SHARES_COLOURS, VM_TIME_STOPS,
     VM_WAITS, Vm,
 };
 
 use super::board::{GICC, REDISTRIBUTOR};
-use super::cpu::SDEI;
+use super::cpu::{SDEI, VGIC};
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::{IO, OfVm, Plan};
 use crate::plan::violation::{At, Check, Invariant};
@@ -22,7 +22,8 @@ const FLAGS: u16 = VM_DETERMINISTIC
     | VM_WAITS
     | VM_LOCKED
     | VM_SHARES_COLOURS
-    | VM_DEBUG;
+    | VM_DEBUG
+    | VM_PMU;
 
 /// A span inside the IPA space whose start is a multiple of `unit`; `None` if it is not.
 pub(super) fn ipa_span(base: u64, size: u64, unit: u64) -> Option<Span> {
@@ -60,6 +61,7 @@ impl Plan<'_> {
             self.check_crash(at, row, vm)?;
             at.ensure(vm.flags & !FLAGS == 0, Invariant::VmFlags)?;
             at.ensure(self.may_debug(vm), Invariant::VmDebug)?;
+            at.ensure(self.may_count(vm), Invariant::VmPmu)?;
             let resets = (vm.resets == 0) == (vm.reset_seconds == 0);
             at.ensure(resets, Invariant::VmReset)?;
             at.ensure(
@@ -80,6 +82,11 @@ impl Plan<'_> {
     /// Whether a VM has debug registers that EL2 does not need itself, or none.
     const fn may_debug(&self, vm: &Vm) -> bool {
         vm.flags & VM_DEBUG == 0 || self.header.image.profile >= IO && vm.reclaim != SDEI
+    }
+
+    /// Whether EL2 is told of the overflows of a VM's performance monitors, or the VM has none.
+    const fn may_count(&self, vm: &Vm) -> bool {
+        vm.flags & VM_PMU == 0 || self.header.image.profile >= IO && vm.interrupts == VGIC
     }
 
     /// Checks the crash policy of VM number `row`.

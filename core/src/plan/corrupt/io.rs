@@ -66,6 +66,7 @@ cases! {
     BoardEvent: ["Board.event" R, Set(0x1_0000)]["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(1_000_000)];
     PmuInterrupt: ["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(1_000_000)]["Board.event" R, Set(8)];
     PmuInterrupt: ["Pcpu.pmu_intid" R, Set(23)];
+    PmuInterrupt: ["Vm.flags" R, Set(256)];
     PmuInterrupt: ["Pcpu.pmu_intid" R, Like("Board.vtimer_intid", R)]["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(1_000_000)]["Board.event" R, Set(8)];
     TableOrder: ["Backend.vm" R, Set(64)];
     IrqVintid: ["Backend.vintid" R, Set(31)];

@@ -142,6 +142,8 @@ pub enum Code {
     PcpuTooFew,
     PcpuUnknown,
     PlanLarge,
+    PmuBoard,
+    PmuMode,
     ResetLimit,
     ServiceBoth,
     ServiceIdle,
@@ -187,7 +189,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 157] = [
+    pub const ALL: [Self; 159] = [
         Self::BandwidthBoard,
         Self::BandwidthMode,
         Self::BandwidthValue,
@@ -304,6 +306,8 @@ impl Code {
         Self::PcpuTooFew,
         Self::PcpuUnknown,
         Self::PlanLarge,
+        Self::PmuBoard,
+        Self::PmuMode,
         Self::ResetLimit,
         Self::ServiceBoth,
         Self::ServiceIdle,
@@ -466,6 +470,8 @@ impl Code {
             Self::PcpuTooFew => "bulkhead::pcpu::too-few",
             Self::PcpuUnknown => "bulkhead::pcpu::unknown",
             Self::PlanLarge => "bulkhead::plan::large",
+            Self::PmuBoard => "bulkhead::pmu::board",
+            Self::PmuMode => "bulkhead::pmu::mode",
             Self::ResetLimit => "bulkhead::reset::limit",
             Self::ServiceBoth => "bulkhead::service::both",
             Self::ServiceIdle => "bulkhead::service::idle",

@@ -127,6 +127,7 @@ pub const VM: &Table = &Table {
         key("colours", Kind::Text, "\"0-7\"", "Colours of memory that its RAM has, such as 0-7 or 0-3, 8: no other VM has pages of these, so that none evicts what it keeps in the cache that the CPUs share. Default: all, if no VM has this key."),
         plain("share_colours", Kind::Flag, "Other VMs that say so, too, may have memory of the same colours. Default: false."),
         plain("debug", Kind::Flag, "Whether breakpoints, watchpoints and single steps work in the VM, such as those of a gdb in its Linux. Default: false, which is cheaper where vCPUs share a CPU."),
+        plain("pmu", Kind::Flag, "Whether the VM has performance monitors, such as `perf` in its Linux counts with: the event counters of its CPUs but two, and a cycle counter. Default: false, which is cheaper where vCPUs share a CPU."),
         plain("locked", Kind::Flag, "No manager stops, pauses, restarts or changes the VM, whatever rights are given; the monitor's keys do. Default: false."),
         plain("deterministic", Kind::Flag, "Fixed seeds in the device tree, for runs that are the same each time."),
     ],

@@ -132,6 +132,8 @@ pub struct VmSpec {
     pub locked: Option<Span>,
     /// Where it says that it has its CPUs' debug registers.
     pub debug: Option<Span>,
+    /// Where it says that it has performance monitors.
+    pub pmu: Option<Span>,
     /// How it is asked to stop; none: it is not.
     pub stop: Option<StopSpec>,
     /// The part of the memory's bandwidth that each vCPU has; none: no limit.
@@ -219,6 +221,8 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let locked = locked.filter(|flag| flag.value);
     let debug = reader.read(const { VM.flag("debug") });
     let debug = debug.filter(|flag| flag.value);
+    let pmu = reader.read(const { VM.flag("pmu") });
+    let pmu = pmu.filter(|flag| flag.value);
     let stop = stop::read(&mut reader);
     let bandwidth = bandwidth::read(&mut reader);
     let colours = colours::of_vm(&mut reader);
@@ -269,6 +273,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         waits: waits.map(|flag| flag.span),
         locked: locked.map(|flag| flag.span),
         debug: debug.map(|flag| flag.span),
+        pmu: pmu.map(|flag| flag.span),
         stop,
         bandwidth,
         colours,

@@ -5,7 +5,7 @@ mod ends;
 mod seeds;
 mod virtio;
 
-use bulkhead_abi::plan::{DeviceKind, PAGE};
+use bulkhead_abi::plan::{DeviceKind, PAGE, VM_PMU_INTID};
 use dtoolkit::model::DeviceTree;
 
 use bulkhead_model::board::PassthroughDevice;
@@ -40,6 +40,8 @@ pub struct GuestTree<'a> {
     pub emulated: &'a [EmulatedDevice],
     /// INTID by which it is told of crashes of others, if it is.
     pub event: Option<u32>,
+    /// Whether it has performance monitors.
+    pub pmu: bool,
     /// How it is asked to stop, if it is.
     pub stop: Option<&'a PlannedStop>,
     /// Passed-through devices, each with the INTIDs that the guest sees.
@@ -83,6 +85,9 @@ impl GuestTree<'_> {
             )
             .child(self.timer())
             .child(self.interrupt_controller());
+        if self.pmu {
+            root = root.child(self.pmu());
+        }
         for device in self.emulated {
             root = root.child(emulated(device));
         }
@@ -197,16 +202,37 @@ impl GuestTree<'_> {
 
     /// The timers: secure, EL1 physical, EL1 virtual, EL2 physical with INTIDs 29, 30, 27, 26. The guest
     /// has the two of EL1; the binding wants all.
-    fn timer(&self) -> Build {
+    /// Cells of the interrupt of a private interrupt that is level-sensitive.
+    fn ppi(&self, number: u32) -> [u32; 3] {
         // On a GICv2 the flags of a PPI also say which CPUs have it, a bit for each.
         let everywhere = match self.gic.version {
             2 => ((1 << self.cpus.len()) - 1) << 8,
             _ => 0,
         };
-        let ppi = |number: u32| [1, number - 16, LEVEL | everywhere];
+        [1, number - 16, LEVEL | everywhere]
+    }
+
+    /// The performance monitors, by the name of those of its CPUs where these are all of one kind: Linux knows the events of each.
+    fn pmu(&self) -> Build {
+        let first = self.cpus.first().map_or("", |(_, compatible)| compatible);
+        let known = first.starts_with("arm,") && self.cpus.iter().all(|(_, other)| *other == first);
+        let own = format!("{first}-pmu");
+        let words: &[&str] = match known {
+            true => &[&own, "arm,armv8-pmuv3"],
+            false => &["arm,armv8-pmuv3"],
+        };
+        Build::new("pmu")
+            .texts("compatible", words)
+            .cells("interrupts", &self.ppi(VM_PMU_INTID))
+    }
+
+    fn timer(&self) -> Build {
         Build::new("timer")
             .texts("compatible", &["arm,armv8-timer"])
-            .cells("interrupts", &[29, 30, 27, 26].map(ppi).concat())
+            .cells(
+                "interrupts",
+                &[29, 30, 27, 26].map(|number| self.ppi(number)).concat(),
+            )
             .bytes("always-on", &[])
     }
 
@@ -352,6 +378,7 @@ mod tests {
                 device(DeviceKind::Watchdog, 0x0908_0000, 0x2000, 35),
             ],
             event: Some(36),
+            pmu: true,
             stop: None,
             devices: &[],
             shared: &[

@@ -175,6 +175,7 @@ fn vm_spec(place: Span, size: Placed<u64>, image: Placed<String>) -> VmSpec {
         own_ptimer: None,
         time_stops: false,
         debug: None,
+        pmu: None,
         calls: Vec::new(),
         overlays: Vec::new(),
         disks: Vec::new(),

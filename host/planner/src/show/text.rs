@@ -432,6 +432,12 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
             "  debug      breakpoints, watchpoints and steps of its own"
         )?;
     }
+    if vm.pmu {
+        writeln!(
+            out,
+            "  counters   performance monitors of its own, but two counters of each CPU"
+        )?;
+    }
     if !vm.autostart {
         writeln!(out, "  start      when somebody starts it")?;
     }

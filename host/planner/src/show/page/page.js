@@ -208,6 +208,7 @@ function vmCard(vm, index) {
       vm.virtio.map((device) => fact(device.kind, [device.name, device.kind === "disk" && `, ${size(device.size)}`, device.mac && `, ${device.mac}`,
         device.vlan && `, VLAN ${device.vlan}`, device.image && `, ${device.changes ? "changes to" : "read-only,"} ${device.image}`], `virtio, ${device.poll_ns ? `polled each ${time(device.poll_ns)}` : `INTID ${device.vintid}`}; served by ${device.kind === "console" ? "EL2" : plan.service?.vm}`)),
       vm.debug && fact("debug", "breakpoints, watchpoints and steps of its own"),
+      vm.pmu && fact("counters", "performance monitors of its own, but two counters of each CPU"),
       !vm.autostart && fact("start", "when somebody starts it"),
       vm.locked && fact("locked", "no manager stops, pauses, restarts or changes it"),
       vm.stop && fact("stop", vm.stop.word ? `asked by the word at ${vm.stop.word}` : `asked by the power key, INTID ${vm.stop.vintid}`, `has ${time(vm.stop.timeout_ms * 1e6)} for it`),
