@@ -294,6 +294,20 @@ impl Pmu {
         }
     }
 
+    fn set_cycles(&mut self, value: u64) {
+        self.set_value(CYCLES, value as u32);
+        self.upper = (value >> 32) as u32;
+    }
+
+    /// The register behind one that is selected by PMSELR_EL0.
+    const fn selected(&self, register: Register) -> Register {
+        match register {
+            Register::SelectedType => Register::Type(self.select),
+            Register::SelectedValue => Register::Value(self.select),
+            other => other,
+        }
+    }
+
     fn overflow(&mut self, n: u32) {
         if n == CYCLES {
             self.upper = self.upper.wrapping_add(1);
@@ -328,7 +342,7 @@ impl Pmu {
     /// Reads a register; `None`: it is undefined.
     pub fn read(&self, register: Register) -> Option<u64> {
         let features = &self.features;
-        Some(match register {
+        Some(match self.selected(register) {
             Register::Control => {
                 let count = u64::from(features.counters());
                 features.control & pmcr::CPU | count << 11 | self.control
@@ -354,21 +368,19 @@ impl Pmu {
                 let lower = self.values.get(CYCLES as usize).copied();
                 u64::from(self.upper) << 32 | u64::from(lower.unwrap_or_default())
             }
-            Register::SelectedType => return self.read(Register::Type(self.select)),
-            Register::SelectedValue => return self.read(Register::Value(self.select)),
             Register::User => self.user.into(),
             Register::Value(n) if self.has(n) => u64::from(*self.values.get(n as usize)?),
             Register::Type(n) if self.has(n) || n == CYCLES => {
                 u64::from(*self.kinds.get(n as usize)?)
             }
-            Register::Increment | Register::Value(_) | Register::Type(_) => return None,
+            _ => return None,
         })
     }
 
     /// Writes a register, at EL0 or EL1, while no counter of the guest is in the CPU. `None`: it is undefined.
     pub fn write(&mut self, register: Register, value: u64, at_el0: bool) -> Option<()> {
         let bits = value as u32 & self.own();
-        match register {
+        match self.selected(register) {
             Register::Control => {
                 self.control = value & pmcr::KEPT;
                 if value & pmcr::P != 0 {
@@ -377,19 +389,14 @@ impl Pmu {
                     }
                 }
                 if value & pmcr::C != 0 {
-                    self.write(Register::Cycles, 0, at_el0)?;
+                    self.set_cycles(0);
                 }
             }
             Register::Set(word) => *self.word(word) |= bits,
             Register::Clear(word) => *self.word(word) &= !bits,
             Register::Increment => self.increment(bits, at_el0),
             Register::Select => self.select = value as u32 & 31,
-            Register::Cycles => {
-                self.set_value(CYCLES, value as u32);
-                self.upper = (value >> 32) as u32;
-            }
-            Register::SelectedType => self.write(Register::Type(self.select), value, at_el0)?,
-            Register::SelectedValue => self.write(Register::Value(self.select), value, at_el0)?,
+            Register::Cycles => self.set_cycles(value),
             Register::User => self.user = value as u32 & user::ALL,
             Register::Value(n) if self.has(n) => self.set_value(n, value as u32),
             Register::Type(n) if self.has(n) || n == CYCLES => {
@@ -397,7 +404,7 @@ impl Pmu {
                 let kept = filter::P | filter::U | event;
                 *self.kinds.get_mut(n as usize)? = value as u32 & kept;
             }
-            Register::Events(_) | Register::Value(_) | Register::Type(_) => return None,
+            _ => return None,
         }
         Some(())
     }

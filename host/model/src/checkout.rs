@@ -150,7 +150,7 @@ mod tests {
             assert!(guest_names().contains(&linux.to_owned()) && is_guest(linux));
         }
         assert!(!is_guest("fake-el2"), "a library");
-        for in_c in ["c-loop", "loop-talk", "traced"] {
+        for in_c in ["c-loop", "loop-talk", "measured", "traced"] {
             assert!(guest_names().contains(&in_c.to_owned()), "{in_c}");
         }
         assert!(!is_guest("guest"), "no program by itself");
