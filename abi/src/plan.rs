@@ -255,7 +255,8 @@ pub struct Pcpu {
     /// or where the pCPU is that of a VM in the mode [`InterruptMode::GpptRevocable`] or one like it;
     /// 0: they call it by SGIs.
     pub call_spi: u16,
-    /// INTID of the interrupt of its performance monitors, a PPI or an SPI of its own; 0 if no vCPU with a budget of events runs here.
+    /// INTID of the interrupt of its performance monitors, a PPI or an SPI of its own; 0 if no vCPU with a budget of events or with performance monitors
+    /// runs here.
     pub pmu_intid: u32,
     /// Address to which EL2 writes the one at which the CPU begins, if the CPU waits for that (`spin-table`);
     /// 0: the firmware starts it (PSCI).

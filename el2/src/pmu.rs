@@ -100,6 +100,7 @@ pub fn access(vcpu: &mut Vcpu, trapped: SysReg) -> Option<bool> {
     if at_el0 && !pmu.is_user(register, trapped.read) {
         return Some(false);
     }
+    let before = pmu.line();
     hw::put(pmu);
     let done = if trapped.read {
         pmu.read(register)
@@ -107,11 +108,14 @@ pub fn access(vcpu: &mut Vcpu, trapped: SysReg) -> Option<bool> {
         pmu.write(register, value, at_el0).map(|()| value)
     };
     hw::load(pmu);
+    let changed = pmu.line() != before;
     if let Some(value) = done
         && trapped.read
     {
         vcpu.frame.set(trapped.gpr, value);
     }
-    follow(vcpu);
+    if changed {
+        follow(vcpu);
+    }
     Some(done.is_some())
 }
