@@ -171,6 +171,8 @@ fn an_overflow_interrupts_while_all_three_say_so() {
     assert!(!pmu.line());
     write(&mut pmu, Register::Set(Word::Overflows), 1);
     assert!(pmu.line());
+    // EL2 is told of the cycle counter's in any case.
+    assert_eq!(pmu.telling(), 0b11 | 1 << CYCLES);
 }
 
 #[test]

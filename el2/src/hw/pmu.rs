@@ -112,8 +112,8 @@ pub fn put(pmu: &mut Pmu) {
     write!("pmcntenclr_el0", own);
     write!("pmintenclr_el1", own);
     isb();
-    let overflows = read!("pmovsclr_el0") & own;
-    write!("pmovsclr_el0", overflows);
+    // They are cleared by whoever counts there next.
+    let overflows = read!("pmovsclr_el0");
     let mut rest = pmu.counting();
     while let Some((n, counter)) = pmu.next_of(&mut rest, event_counters() as u32) {
         write!("pmselr_el0", counter.number.into());
