@@ -210,6 +210,11 @@ pub struct Board {
     /// Number of the event of the CPUs' performance monitors that [`Vcpu::events`] counts (DDI 0487, D13.12), up to [`MAX_EVENT`]; 0 if no
     /// vCPU has a budget of it.
     pub event: u32,
+    /// Level of the cache of which the board's tree tells the [`colours`](Self::colours): EL2 compares it with what the CPU says of a cache of
+    /// that level (CCSIDR_EL1), if it has one. 0: nothing is compared, as no region has colours, or the description says how many there are.
+    pub cache_level: u32,
+    /// Colours of that cache, up to [`MAX_COLOURS`]; 0 without one.
+    pub colours: u32,
 }
 
 /// The image as the host tool built it. It may be loaded anywhere in the board's memory where it
@@ -296,20 +301,12 @@ pub const VM_DETERMINISTIC: u16 = 1;
 pub const VM_OWN_PTIMER: u16 = 2;
 /// [`Vm::flags`]: the virtual counter stands still while the VM is paused.
 pub const VM_TIME_STOPS: u16 = 4;
-/// [`Vm::flags`]: it does not keep the board on: the board is switched off when all other VMs have stopped. From the
-/// profile [`Io`](Profile::Io) on.
-pub const VM_BACKGROUND: u16 = 8;
 /// [`Vm::flags`]: it has pages of the same colours as others, which have this flag, too. VMs without it share a colour with nobody, if one of
 /// the two does not have all colours.
 pub const VM_SHARES_COLOURS: u16 = 64;
 /// [`Vm::flags`]: it has the debug registers of its vCPUs: breakpoints, watchpoints and software step. Not where software step gets the CPU back
 /// (`reclaim`). From the profile [`Io`](Profile::Io) on.
 pub const VM_DEBUG: u16 = 128;
-/// [`Vm::flags`]: its vCPUs have performance monitors, whose interrupt is the PPI [`VM_PMU_INTID`]. Not of VMs that take their interrupts
-/// themselves, since EL2 is told of overflows. From the profile [`Io`](Profile::Io) on.
-pub const VM_PMU: u16 = 256;
-/// The interrupt of a vCPU's performance monitors.
-pub const VM_PMU_INTID: u32 = 23;
 
 /// A virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -2,9 +2,26 @@
 //! have one colour. A region that keeps to some colours has, of each 64 pages, those whose bits are set in [`Region::colours`]; its pages follow
 //! one another in that order.
 
-use bulkhead_abi::plan::{ALL_COLOURS, COLOUR_GROUP, PAGE, Region};
+use bulkhead_abi::plan::{ALL_COLOURS, COLOUR_GROUP, MAX_COLOURS, PAGE, Region};
 
 use crate::plan::{Span, aligned};
+
+/// Colours of a cache with this CCSIDR_EL1, which is wide if the CPU has FEAT_CCIDX (DDI 0487, D24.2.27): the pages of a way, as far as a region
+/// has bits for them.
+pub const fn of_cache(ccsidr: u64, wide: bool) -> u32 {
+    let line = 16u64.wrapping_shl((ccsidr & 7) as u32);
+    let sets = if wide {
+        ccsidr >> 32 & 0xff_ffff
+    } else {
+        ccsidr >> 13 & 0x7fff
+    };
+    let pages = sets.wrapping_add(1).wrapping_mul(line) / PAGE;
+    if pages < MAX_COLOURS as u64 {
+        pages as u32
+    } else {
+        MAX_COLOURS
+    }
+}
 
 /// Bytes of a region that follow one another in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +171,23 @@ mod tests {
     }
 
     const BASE: u64 = 0x4004_0000;
+
+    #[test]
+    fn a_cache_has_as_many_colours_as_a_way_has_pages() {
+        // 1 MiB and 2 MiB of 16 ways of a Cortex-A53 and A57, with lines of 64 bytes; an L1 of 32 KiB and 4 ways; the widest.
+        let known = [
+            (0x707f_e07a, 16),
+            (0x70ff_e07a, 32),
+            (0x700f_e01a, 2),
+            (0x0fff_e07a, 64),
+        ];
+        for (ccsidr, colours) in known {
+            assert_eq!(of_cache(ccsidr, false), colours, "{ccsidr:#x}");
+        }
+        // The same 1 MiB where CCSIDR_EL1 is wide.
+        assert_eq!(of_cache(0x3ff << 32 | 15 << 3 | 2, true), 16);
+        assert_eq!(of_cache(u64::MAX, true), MAX_COLOURS);
+    }
 
     proptest! {
         #[test]

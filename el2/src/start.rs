@@ -59,6 +59,16 @@ pub fn primary(tree: u64, load: u64) -> ! {
         Ok(plan) => plan,
         Err(violation) => refuse(uart, violation, load),
     };
+    let board = &plan.header.board;
+    if board.cache_level != 0
+        && let Some(colours) = cpu::colours_of_cache(board.cache_level)
+        && colours != board.colours
+    {
+        let mut line = TextLine::new();
+        line.text(refused!("board-colours: those of the CPU's cache are "))
+            .decimal(colours.into());
+        last_words(uart, &line)
+    }
     if IO && plan.has_budgets() && !pmu::counts(plan.header.board.event) {
         let mut line = TextLine::new();
         line.text(refused!("board-event: the CPU does not count event "))

@@ -37,3 +37,9 @@ pub enum Reclaim {
     /// By an event of the board's firmware (SDEI), which nothing at EL1 masks.
     Sdei = 3,
 }
+
+/// [`Vm::flags`](super::Vm::flags): its vCPUs have performance monitors, whose interrupt is the PPI [`VM_PMU_INTID`]. Not of VMs that take their interrupts
+/// themselves, since EL2 is told of overflows. From the profile [`Io`](super::Profile::Io) on.
+pub const VM_PMU: u16 = 256;
+/// The interrupt of a vCPU's performance monitors.
+pub const VM_PMU_INTID: u32 = 23;

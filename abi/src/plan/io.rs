@@ -3,6 +3,10 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// [`Vm::flags`](super::Vm::flags): it does not keep the board on: the board is switched off when all other VMs have stopped. From the
+/// profile [`Io`](super::Profile::Io) on.
+pub const VM_BACKGROUND: u16 = 8;
+
 /// Most service threads in a plan. With the vCPUs they are [`MAX_VCPUS`](super::MAX_VCPUS) at most.
 pub const MAX_SERVICE_THREADS: usize = super::MAX_PCPUS;
 /// Most virtio devices in a plan; also most devices of a service thread, and of a backend.

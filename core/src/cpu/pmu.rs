@@ -245,7 +245,7 @@ impl Pmu {
     }
 
     /// Counters that the guest has.
-    const fn own(&self) -> u32 {
+    const fn there(&self) -> u32 {
         1 << CYCLES | (1u32.wrapping_shl(self.features.counters())).wrapping_sub(1)
     }
 
@@ -379,7 +379,7 @@ impl Pmu {
 
     /// Writes a register, at EL0 or EL1, while no counter of the guest is in the CPU. `None`: it is undefined.
     pub fn write(&mut self, register: Register, value: u64, at_el0: bool) -> Option<()> {
-        let bits = value as u32 & self.own();
+        let bits = value as u32 & self.there();
         match self.selected(register) {
             Register::Control => {
                 self.control = value & pmcr::KEPT;

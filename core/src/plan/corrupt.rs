@@ -129,6 +129,11 @@ cases! {
     GicVersion: ["Board.gic_version" R, Set(4)];
     UartKind: ["Board.uart_kind" R, Set(7)];
     ReservedZero: ["Board.event" R, Set(1)];
+    BoardColours: ["Board.colours" R, Set(16)];
+    BoardColours: ["Board.cache_level" R, Set(2)];
+    BoardColours: ["Board.cache_level" R, Set(2)]["Board.colours" R, Set(24)];
+    BoardColours: ["Board.cache_level" R, Set(2)]["Board.colours" R, Set(128)];
+    BoardColours: ["Board.cache_level" R, Set(8)]["Board.colours" R, Set(16)];
     BoardGicd: ["Board.gicd" R, Add(0x1_0000)];
     BoardGicr: ["Board.gicr_size" R, Add(MINUS << 17)];
     BoardUart: ["Board.uart" R, Add(0x8_0000)];

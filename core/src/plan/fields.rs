@@ -88,6 +88,8 @@ fields!(
         gic_version,
         uart_kind,
         event,
+        cache_level,
+        colours,
     ]
 );
 fields!(

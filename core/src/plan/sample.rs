@@ -187,6 +187,8 @@ impl Sample {
                 gic_version: 3,
                 uart_kind: 0,
                 event: 0,
+                cache_level: 0,
+                colours: 0,
             },
             memory: [Memory {
                 base: 0x4000_0000,

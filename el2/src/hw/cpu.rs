@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use bulkhead_core::colours;
 use bulkhead_core::cpu::errata;
 use bulkhead_core::cpu::inject::{After, Before, Features};
 use bulkhead_core::cpu::smccc;
@@ -172,6 +173,20 @@ fn has_auxiliary_registers() -> bool {
 /// The number of event counters of this CPU (PMCR_EL0.N).
 pub fn event_counters() -> u64 {
     read!("pmcr_el0") >> 11 & 31
+}
+
+/// The colours of this CPU's cache of a level from 1 to 7, if it has one for data and code together (CLIDR_EL1.Ctype).
+pub fn colours_of_cache(level: u32) -> Option<u32> {
+    const UNIFIED: u64 = 4;
+    let below = u64::from(level.wrapping_sub(1)) & 7;
+    let kind = read!("clidr_el1") >> (3 * below) & 7;
+    if kind != UNIFIED {
+        return None;
+    }
+    write!("csselr_el1", below << 1);
+    isb();
+    let wide = read!("id_aa64mmfr2_el1") >> 20 & 15 != 0;
+    Some(colours::of_cache(read!("ccsidr_el1"), wide))
 }
 
 /// Starts the cycle counter, which belongs to EL2: it has 64 bits and counts at EL2 too.

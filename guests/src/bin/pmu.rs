@@ -65,7 +65,7 @@ fn main(board: &'static Board) {
         version,
     );
     check::holds("counters", (1..30).contains(&counters), counters);
-    let all = (1u64 << counters) - 1 | 1 << CYCLES;
+    let all = ((1u64 << counters) - 1) | 1 << CYCLES;
     reset(counters, all);
     gic::init();
     gic::enable(INTID);
@@ -180,7 +180,7 @@ fn counts() {
 
 fn cycles() {
     kind(0).write(CPU_CYCLES);
-    let mut turn = |name, run: fn(u64, u64), turns, instructions: u64| {
+    let turn = |name, run: fn(u64, u64), turns, instructions: u64| {
         CONTROL.write(E | P | C | LC);
         run(1 << CYCLES | 1, turns);
         let seen = [CYCLE_COUNTER.read(), value(0).read()];

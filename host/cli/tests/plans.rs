@@ -355,6 +355,18 @@ fn the_plan_is_shown_with_all_that() {
 }
 
 #[test]
+fn parts_of_the_cache_are_the_first_colours_that_nobody_names() {
+    with_plan(&planned("cache.toml"), |plan| {
+        let ram = |region: &&bulkhead_abi::plan::Region| region.kind == RegionKind::Ram as u16;
+        let colours = plan.regions.iter().filter(ram);
+        // 16 of them are repeated in the 64 bits of a region.
+        let colours: Vec<u64> = colours.map(|region| region.colours & 0xffff).collect();
+        // 0, 1, 3 and 4; 2, 6 and 7; 5 and 8 to 14; 15.
+        assert_eq!(colours, [0x001b, 0x00c4, 0x7f20, 0x8000]);
+    });
+}
+
+#[test]
 fn what_differs_is_found_in_json_and_in_bytes() {
     let (one, other) = (planned("gicv2.toml"), planned("own-gicv2.toml"));
     let json = |planned| show::json(planned);

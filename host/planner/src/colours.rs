@@ -1,9 +1,82 @@
 //! Colours of memory: which VM has which, and who may have the same.
 
+use std::borrow::Cow;
+
 use bulkhead_abi::plan::{ALL_COLOURS, MAX_COLOURS};
 
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{Code, Finding, SharedSpec, System, VmSpec, colours_text};
+
+/// Chooses the colours of VMs that say which part of the cache they have, in the order of the file: the first ones that nobody names. Reports parts that there are not.
+pub(super) fn choose<'a>(
+    system: &'a System,
+    board: &Board,
+    findings: &mut Vec<Finding>,
+) -> Cow<'a, System> {
+    if system.vms.iter().all(|vm| vm.colours.part.is_none()) {
+        return Cow::Borrowed(system);
+    }
+    let mut chosen = system.clone();
+    let named = system.vms.iter().filter_map(|vm| vm.colours.mask.as_ref());
+    let mut taken = named.fold(0, |all, mask| all | mask.value);
+    for vm in &mut chosen.vms {
+        let Some(part) = vm.colours.part.clone() else {
+            continue;
+        };
+        let (some, of) = part.value;
+        let Some(count) = board.colours else {
+            findings.push(unknown(system).at(part.span, "a part of which cache?"));
+            continue;
+        };
+        if !(count * some).is_multiple_of(of) {
+            let what =
+                format!("the cache of this board has {count} colours, which have no {some}/{of}");
+            findings.push(
+                Finding::new(Code::ColoursBoard, what)
+                    .at(part.span, format!("parts of it are 1/{count} and more"))
+                    .also(
+                        system.board.as_ref().map(|board| board.place()),
+                        "this board",
+                    )
+                    .help("ask for a larger part"),
+            );
+            continue;
+        }
+        let wanted = count * some / of;
+        let all = ALL_COLOURS >> (MAX_COLOURS - count);
+        let mut mask = 0;
+        for _ in 0..wanted {
+            let free = all & !taken & !mask;
+            mask |= free & free.wrapping_neg();
+        }
+        if mask.count_ones() < wanted {
+            let left = (all & !taken).count_ones();
+            let what = format!(
+                "{some}/{of} of the cache are {wanted} colours, and {left} of {count} are left"
+            );
+            findings.push(
+                Finding::new(Code::ColoursLeft, what)
+                    .at(
+                        part.span,
+                        format!("`{}` is to have {wanted}", vm.name.value),
+                    )
+                    .help("give it, or a VM before it, a smaller part"),
+            );
+            continue;
+        }
+        taken |= mask;
+        vm.colours.mask = Some(part.map(|_| mask));
+    }
+    Cow::Owned(chosen)
+}
+
+/// That the board's colours are not known.
+fn unknown(system: &System) -> Finding {
+    let of_board = system.board.as_ref().map(|board| board.place());
+    Finding::new(Code::ColoursBoard, "the colours of this board's memory are not known")
+        .also(of_board, "its device tree does not tell the size and the ways of a cache that the CPUs share")
+        .help("add `colours` to [board]: the size of that cache, by its ways, by 4 KiB, such as 16 for 1 MiB of 16 ways")
+}
 
 /// [`Region::colours`](bulkhead_abi::plan::Region::colours) of the RAM of a VM. What is wrong was reported, and is left out.
 pub(super) fn of_vm(vm: &VmSpec, board: &Board) -> u64 {
@@ -38,12 +111,7 @@ pub(super) fn check(system: &System, board: &Board, findings: &mut Vec<Finding>)
             continue;
         };
         let Some(count) = board.colours else {
-            findings.push(
-                Finding::new(Code::ColoursBoard, "the colours of this board's memory are not known")
-                    .at(mask.span.clone(), "colours of which cache?")
-                    .also(of_board.clone(), "its device tree does not tell the size and the ways of a cache that the CPUs share")
-                    .help("add `colours` to [board]: the size of that cache, by its ways, by 4 KiB, such as 16 for 1 MiB of 16 ways"),
-            );
+            findings.push(unknown(system).at(mask.span.clone(), "colours of which cache?"));
             continue;
         };
         let beyond = mask.value & !(ALL_COLOURS >> (MAX_COLOURS - count));
@@ -63,7 +131,9 @@ pub(super) fn check(system: &System, board: &Board, findings: &mut Vec<Finding>)
             );
         }
     }
-    if system.vms.iter().all(|vm| vm.colours.mask.is_none()) {
+    let is_unknown = |vm: &VmSpec| vm.colours.part.is_some() && vm.colours.mask.is_none();
+    // Why a part was not cut has been said.
+    if system.vms.iter().all(|vm| vm.colours.mask.is_none()) || system.vms.iter().any(is_unknown) {
         return;
     }
     check_shared(system, board, findings);

@@ -16,8 +16,8 @@ use crate::planned::{PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedVm};
 use crate::sources::Sources;
 use crate::store::Reads;
 use crate::{
-    bandwidth, capacity, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough, place,
-    pmu, profile, share, store, tables,
+    bandwidth, capacity, colours, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough,
+    place, pmu, profile, share, store, tables,
 };
 
 /// Bytes for EL2 in the image when it has not been built yet.
@@ -77,6 +77,7 @@ pub fn plan(
     let mut store = store::Store::new(system, sources);
     let disks = io::disks(system, &board, &mut store, findings)?;
     let system = &*io::with_service(system, &disks);
+    let system = &*colours::choose(system, &board, findings);
     let Assigned {
         mut cpus,
         times,

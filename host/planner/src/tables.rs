@@ -343,6 +343,16 @@ fn pcpus(cpus: &[PlannedCpu], board: &Board) -> Vec<Pcpu> {
 
 /// The header in front of what was written.
 fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Header {
+    // What the description says of the cache is believed.
+    let said = system
+        .board
+        .as_ref()
+        .is_some_and(|board| board.colours.is_some());
+    let has_colours = system.vms.iter().any(|vm| vm.colours.mask.is_some());
+    let (cache_level, colours) = match has_colours && !said {
+        true => (board.parts.cache_level, board.parts.colours),
+        false => (0, 0),
+    };
     Header {
         magic: MAGIC,
         version: VERSION,
@@ -356,6 +366,8 @@ fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Head
             } else {
                 0
             },
+            cache_level,
+            colours,
             event: bandwidth::event(system, board).map_or(0, |(_, event)| event),
             ..board.parts
         },

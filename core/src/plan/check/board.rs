@@ -1,6 +1,6 @@
 //! Rules about the board: frames that EL2 uses, memory, pCPUs.
 
-use bulkhead_abi::plan::{PAGE, TableId, UartKind};
+use bulkhead_abi::plan::{MAX_COLOURS, PAGE, TableId, UartKind};
 
 use super::{AFFINITY, PA_LIMIT};
 use crate::plan::span::{Span, aligned};
@@ -100,6 +100,12 @@ impl Plan<'_> {
         at.ensure(version, Invariant::GicVersion)?;
         let kind = board.uart_kind < UartKind::ALL.len() as u32;
         at.ensure(kind, Invariant::UartKind)?;
+        let cache = match board.cache_level {
+            0 => board.colours == 0,
+            1..=7 => (2..=MAX_COLOURS).contains(&board.colours) && board.colours.is_power_of_two(),
+            _ => false,
+        };
+        at.ensure(cache, Invariant::BoardColours)?;
         let free = board.event == 0;
         at.ensure(free || self.keeps_budgets(), Invariant::ReservedZero)?;
         at.ensure(self.frames_are_whole(), Invariant::BoardFrame)?;

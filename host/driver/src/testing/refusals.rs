@@ -46,6 +46,8 @@ enum Wrong {
     Spis,
     /// A plan that counts what the board's CPUs do not count.
     Event,
+    /// A plan that counts on another cache than the CPUs have.
+    Cache,
     /// QEMU's machine, started by a loader that knows no device tree.
     Loaded(&'static str, u64),
     /// Bytes for a device tree, or an address that is none.
@@ -61,7 +63,7 @@ enum Wrong {
 }
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
-const CASES: [(&str, Wrong, &str, bool); 18] = [
+const CASES: [(&str, Wrong, &str, bool); 19] = [
     (
         "entered-at-el1",
         Wrong::Machine("virt,gic-version=3"),
@@ -128,6 +130,7 @@ const CASES: [(&str, Wrong, &str, bool); 18] = [
     ),
     ("too-few-spis", Wrong::Spis, "board-spis", true),
     ("event-not-counted", Wrong::Event, "board-event", true),
+    ("other-cache", Wrong::Cache, "board-colours", true),
     ("too-few-cpus", Wrong::Cpus(1), "board-cpu", true),
     (
         "no-cycle-counter",
@@ -218,6 +221,15 @@ fn refused(
             qemu.image = folder.join("beyond.img");
             fs::write(&qemu.image, image).map_err(|e| why(&e))?;
         }
+        Wrong::Cache => {
+            let mut plan = system.plan.clone();
+            if !OTHER_CACHE.apply(&mut plan) {
+                return Err(vec!["the plan has no cache".to_owned()]);
+            }
+            let image = with_plan(&qemu, &system.plan, &plan)?;
+            qemu.image = folder.join("cache.img");
+            fs::write(&qemu.image, image).map_err(|e| why(&e))?;
+        }
         Wrong::GicV2Image => VIRT.clone_into(&mut qemu.machine),
         Wrong::Cpus(cpus) => qemu.cpus = cpus,
         Wrong::Cpu(cpu) => cpu.clone_into(&mut qemu.cpu),
@@ -256,7 +268,10 @@ fn refused(
             return broken_plan(&qemu, &system.plan, &folder.join("broken.img"), invariant);
         }
     }
-    let found = run(&qemu, off).map_err(|e| vec![e])?;
+    let (found, text) = run(&qemu, off).map_err(|e| vec![e])?;
+    if matches!(wrong, Wrong::Cache) && !text.ends_with(" 16") {
+        return Err(vec![format!("EL2 says {text} instead of 16")]);
+    }
     if found == invariant {
         Ok(found)
     } else {
@@ -264,8 +279,8 @@ fn refused(
     }
 }
 
-/// Returns what EL2 refuses, by name; the board has to be switched off if `off`, and to stay on if not.
-fn run(qemu: &Qemu, off: bool) -> Result<String, String> {
+/// Returns what EL2 refuses, by name, and the words behind it; the board has to be switched off if `off`, and to stay on if not.
+fn run(qemu: &Qemu, off: bool) -> Result<(String, String), String> {
     let mut transcript = Transcript::default();
     let ended = watch(qemu, Duration::from_secs(60), |bytes| {
         transcript.push(bytes);
@@ -286,7 +301,7 @@ fn run(qemu: &Qemu, off: bool) -> Result<String, String> {
                 "switched off"
             }
         )),
-        Some((name, _)) => Ok(name),
+        Some(refused) => Ok(refused),
     }
 }
 
@@ -309,6 +324,15 @@ const BEYOND: Case = Case {
         Change::Set(31 + MAX_SPIS as u64),
     )],
     breaks: Invariant::BoardGicd,
+};
+
+/// QEMU's Cortex-A53 has 1 MiB of 16 ways.
+const OTHER_CACHE: Case = Case {
+    changes: &[
+        ("Board.cache_level", Row::Number(0), Change::Set(2)),
+        ("Board.colours", Row::Number(0), Change::Set(32)),
+    ],
+    breaks: Invariant::BoardColours,
 };
 
 /// The bytes of the image with another plan in the place of its own.
@@ -347,8 +371,10 @@ fn broken_plan(
         broken[start + at] ^= 1 << (n % 8);
         fs::write(file, broken).map_err(|e| vec![e.to_string()])?;
         match run(&qemu, true) {
-            Ok(name) if name == invariant => {}
-            Ok(name) => wrong.push(format!("byte {at}: EL2 says {name} instead of {invariant}")),
+            Ok((name, _)) if name == invariant => {}
+            Ok((name, _)) => {
+                wrong.push(format!("byte {at}: EL2 says {name} instead of {invariant}"))
+            }
             Err(why) => wrong.push(format!("byte {at}: {why}")),
         }
     }

@@ -125,6 +125,7 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         .iter()
         .find(|entry| entry.is("arm,pl031"))
         .and_then(|entry| entry.registers.first());
+    let cache = colours(tree);
     let parts = Parts {
         uart,
         // As EL2 has it: whole pages.
@@ -137,6 +138,8 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         vtimer_intid: timer_intid(2, "virtual")?,
         ptimer_intid: timer_intid(1, "physical")?,
         hyp_timer_intid: timer_intid(3, "hypervisor")?,
+        cache_level: cache.map_or(0, |(level, _)| level),
+        colours: cache.map_or(0, |(_, colours)| colours),
         ..gic
     };
     Ok(Facts {
@@ -146,7 +149,7 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         parts,
         console: console.path.clone(),
         firmware,
-        colours: colours(tree),
+        colours: cache.map(|(_, colours)| colours),
     })
 }
 
@@ -184,9 +187,9 @@ fn affinity_of(reg: &[u32]) -> u64 {
         & AFFINITY
 }
 
-/// Colours of memory: the pages of a way of the last cache that the tree tells of (Devicetree Specification 0.4, 3.9). None if it does not tell
+/// Level of a cache and colours of memory: the pages of a way of the last cache that the tree tells of (Devicetree Specification 0.4, 3.9). None if it does not tell
 /// enough, or if clusters have caches that differ. More than a region has bits for are as many as it has: each of these is several of the cache.
-fn colours(tree: &Tree) -> Option<u32> {
+fn colours(tree: &Tree) -> Option<(u32, u32)> {
     let caches = tree.entries.iter().filter(|entry| entry.is("cache"));
     let level = |entry: &Entry| entry.cell("cache-level").filter(|level| *level > 1);
     let last = caches.clone().filter_map(level).max()?;
@@ -198,7 +201,7 @@ fn colours(tree: &Tree) -> Option<u32> {
     let first = ways.next()??;
     let pages = first / PAGE as u32;
     let sound = ways.all(|way| way == Some(first)) && pages.is_power_of_two() && pages > 1;
-    sound.then(|| pages.min(MAX_COLOURS))
+    sound.then(|| (last, pages.min(MAX_COLOURS)))
 }
 
 /// The GIC of a board with so many CPUs; everything else is 0.

@@ -47,6 +47,7 @@ pub enum Code {
     ClassLacking,
     ClassSuperfluous,
     ColoursBoard,
+    ColoursLeft,
     ColoursShared,
     ColoursValue,
     ConsoleMonitor,
@@ -189,7 +190,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 159] = [
+    pub const ALL: [Self; 160] = [
         Self::BandwidthBoard,
         Self::BandwidthMode,
         Self::BandwidthValue,
@@ -211,6 +212,7 @@ impl Code {
         Self::ClassLacking,
         Self::ClassSuperfluous,
         Self::ColoursBoard,
+        Self::ColoursLeft,
         Self::ColoursShared,
         Self::ColoursValue,
         Self::ConsoleMonitor,
@@ -375,6 +377,7 @@ impl Code {
             Self::ClassLacking => "bulkhead::class::lacking",
             Self::ClassSuperfluous => "bulkhead::class::superfluous",
             Self::ColoursBoard => "bulkhead::colours::board",
+            Self::ColoursLeft => "bulkhead::colours::left",
             Self::ColoursShared => "bulkhead::colours::shared",
             Self::ColoursValue => "bulkhead::colours::value",
             Self::ConsoleMonitor => "bulkhead::console::monitor",

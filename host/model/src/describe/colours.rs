@@ -1,4 +1,4 @@
-//! `colours` and `share_colours` of a VM: which pages of memory it has, so that others do not evict what it keeps in the cache that all share.
+//! `colours`, `cache` and `share_colours` of a VM: which pages of memory it has, so that others do not evict what it keeps in the cache that all share.
 
 use bulkhead_abi::plan::MAX_COLOURS;
 
@@ -12,6 +12,8 @@ use super::reader::{Placed, Reader};
 pub struct ColoursSpec {
     /// A bit for each; none: all that the board has.
     pub mask: Option<Placed<u64>>,
+    /// The part of the cache that it has, of which the planner chooses the colours: so many of so many parts.
+    pub part: Option<Placed<(u32, u32)>>,
     /// Place at which the description says that others may have the same.
     pub shared: Option<Span>,
 }
@@ -19,19 +21,22 @@ pub struct ColoursSpec {
 /// Reads both of a VM.
 pub(super) fn of_vm(reader: &mut Reader) -> ColoursSpec {
     let text = reader.read(const { VM.text("colours") });
+    let part = reader.read(const { VM.text("cache") });
     let shared = reader.read(const { VM.flag("share_colours") });
-    spec(text, shared, reader)
+    spec(text, part, shared, reader)
 }
 
 /// Reads both of the VM that serves devices.
 pub(super) fn of_service(reader: &mut Reader) -> ColoursSpec {
     let text = reader.read(const { SERVICE.text("colours") });
+    let part = reader.read(const { SERVICE.text("cache") });
     let shared = reader.read(const { SERVICE.flag("share_colours") });
-    spec(text, shared, reader)
+    spec(text, part, shared, reader)
 }
 
 fn spec(
     text: Option<Placed<String>>,
+    part: Option<Placed<String>>,
     shared: Option<Placed<bool>>,
     reader: &mut Reader,
 ) -> ColoursSpec {
@@ -49,10 +54,44 @@ fn spec(
             None
         }
     });
+    if let (Some(mask), Some(part)) = (&mask, &part) {
+        reader.report(
+            Finding::new(
+                Code::ColoursValue,
+                "a VM names its colours, or the part of the cache that it has",
+            )
+            .at(part.span.clone(), "the planner chooses them")
+            .at(mask.span.clone(), "these are chosen")
+            .help("leave one of them out"),
+        );
+    }
+    let part = part.and_then(|text| match parse_part(&text.value) {
+        Some(part) => Some(text.map(|_| part)),
+        None => {
+            reader.report(
+                Finding::new(
+                    Code::ColoursValue,
+                    format!("`{}` is no part of a cache", text.value),
+                )
+                .at(text.span.clone(), "two numbers, of which the second is a power of two up to 64 and the first is less")
+                .help("such as \"1/4\" or \"3/8\""),
+            );
+            None
+        }
+    });
     ColoursSpec {
         mask,
+        part,
         shared: shared.filter(|flag| flag.value).map(|flag| flag.span),
     }
+}
+
+/// Two numbers of a part, less than the whole.
+fn parse_part(text: &str) -> Option<(u32, u32)> {
+    let (part, of) = text.split_once('/')?;
+    let number = |text: &str| text.trim().parse::<u32>().ok();
+    let (part, of) = (number(part)?, number(of)?);
+    (of.is_power_of_two() && of <= MAX_COLOURS && (1..of).contains(&part)).then_some((part, of))
 }
 
 /// The bits of numbers and ranges.
@@ -106,6 +145,17 @@ mod tests {
         assert_eq!(parse("0-63"), Ok(u64::MAX));
         for wrong in ["", "4-3", "64", "1,,2", "a", "-1", "1-", "0x3"] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_less_than_the_whole() {
+        assert_eq!(parse_part("1/4"), Some((1, 4)));
+        assert_eq!(parse_part(" 63 / 64 "), Some((63, 64)));
+        for wrong in [
+            "", "1", "1/3", "0/4", "4/4", "1/128", "-1/4", "1/4/2", "a/2", "25%",
+        ] {
+            assert_eq!(parse_part(wrong), None, "{wrong}");
         }
     }
 

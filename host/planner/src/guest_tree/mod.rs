@@ -2,10 +2,11 @@
 
 mod build;
 mod ends;
+mod private;
 mod seeds;
 mod virtio;
 
-use bulkhead_abi::plan::{DeviceKind, PAGE, VM_PMU_INTID};
+use bulkhead_abi::plan::{DeviceKind, PAGE};
 use dtoolkit::model::DeviceTree;
 
 use bulkhead_model::board::PassthroughDevice;
@@ -202,40 +203,6 @@ impl GuestTree<'_> {
 
     /// The timers: secure, EL1 physical, EL1 virtual, EL2 physical with INTIDs 29, 30, 27, 26. The guest
     /// has the two of EL1; the binding wants all.
-    /// Cells of the interrupt of a private interrupt that is level-sensitive.
-    fn ppi(&self, number: u32) -> [u32; 3] {
-        // On a GICv2 the flags of a PPI also say which CPUs have it, a bit for each.
-        let everywhere = match self.gic.version {
-            2 => ((1 << self.cpus.len()) - 1) << 8,
-            _ => 0,
-        };
-        [1, number - 16, LEVEL | everywhere]
-    }
-
-    /// The performance monitors, by the name of those of its CPUs where these are all of one kind: Linux knows the events of each.
-    fn pmu(&self) -> Build {
-        let first = self.cpus.first().map_or("", |(_, compatible)| compatible);
-        let known = first.starts_with("arm,") && self.cpus.iter().all(|(_, other)| *other == first);
-        let own = format!("{first}-pmu");
-        let words: &[&str] = match known {
-            true => &[&own, "arm,armv8-pmuv3"],
-            false => &["arm,armv8-pmuv3"],
-        };
-        Build::new("pmu")
-            .texts("compatible", words)
-            .cells("interrupts", &self.ppi(VM_PMU_INTID))
-    }
-
-    fn timer(&self) -> Build {
-        Build::new("timer")
-            .texts("compatible", &["arm,armv8-timer"])
-            .cells(
-                "interrupts",
-                &[29, 30, 27, 26].map(|number| self.ppi(number)).concat(),
-            )
-            .bytes("always-on", &[])
-    }
-
     fn interrupt_controller(&self) -> Build {
         let GuestGic {
             version,
