@@ -23,6 +23,8 @@ pub enum Register {
     Cptr,
     /// ICC_SRE_EL2
     Sre,
+    /// PMSELR_EL0
+    Selection,
     /// TPIDR_EL2, by which CPUs are told apart; writes are seen in program order.
     Tpidr,
 }
@@ -40,6 +42,7 @@ impl Register {
             Self::Sctlr => "SCTLR_EL2",
             Self::Cptr => "CPTR_EL2",
             Self::Sre => "ICC_SRE_EL2",
+            Self::Selection => "PMSELR_EL0",
             Self::Tpidr => "TPIDR_EL2",
         }
     }
@@ -149,6 +152,8 @@ pub enum Op {
     Sgi,
     /// Access to another register of the GIC's CPU interface.
     Gic,
+    /// Access to PMXEVTYPER_EL0 or PMXEVCNTR_EL0, of the counter that PMSELR_EL0 selects.
+    Counter,
     /// FP or SIMD instruction, which CPTR_EL2 may trap.
     Fp,
 }
@@ -270,7 +275,9 @@ fn move_to(word: u32) -> Option<Op> {
         (3, 4, 1, 0, 0) => Register::Sctlr,
         (3, 4, 1, 1, 2) => Register::Cptr,
         (3, 4, 12, 9, 5) => Register::Sre,
+        (3, 3, 9, 12, 5) => Register::Selection,
         (3, 4, 13, 0, 2) => Register::Tpidr,
+        (3, 3, 9, 13, 1 | 2) => return Some(Op::Counter),
         (3, 0, 12, 11, 5..=7) => return Some(Op::Sgi),
         (3, 3, 4, 4, 0 | 1) => return Some(Op::Fp),
         (3, _, _, _, _) if is_gic(op1, crn, crm) => return Some(Op::Gic),
@@ -286,6 +293,7 @@ fn move_from(word: u32) -> Option<Op> {
     match (op0, op1, crn, crm, op2) {
         (3, 0, 7, 4, 0) => Some(Op::ReadPar),
         (3, 0, 12, 1, 0) => Some(Op::ReadIsr),
+        (3, 3, 9, 13, 1 | 2) => Some(Op::Counter),
         (3, 3, 4, 4, 0 | 1) => Some(Op::Fp),
         (3, _, _, _, _) if is_gic(op1, crn, crm) => Some(Op::Gic),
         _ => None,
@@ -369,6 +377,10 @@ mod tests {
         assert_eq!(op(0xd538_cc00), Some(Op::Gic)); // mrs x0, icc_iar1_el1
         assert_eq!(op(0xd51c_cc00), Some(Op::Gic)); // msr ich_lr0_el2, x0
         assert_eq!(op(0xd51c_c9a0), Some(Op::Write(Register::Sre)));
+        assert_eq!(op(0xd51b_9ca0), Some(Op::Write(Register::Selection)));
+        // msr pmxevtyper_el0, x0; mrs x0, pmxevcntr_el0; mrs x0, pmccntr_el0
+        let counters = [0xd51b_9d20, 0xd53b_9d40, 0xd53b_9d00].map(op);
+        assert_eq!(counters, [Some(Op::Counter), Some(Op::Counter), None]);
         assert_eq!(op(0xd538_7408), Some(Op::ReadPar)); // mrs x8, par_el1
         assert_eq!(op(0xd69f_03e0), Some(Op::Eret));
         assert_eq!(op(0xd400_0003), Some(Op::Smc));

@@ -66,6 +66,9 @@ impl Model {
             Op::Gic => self.relies(at, "an access to the GIC's CPU interface", |register| {
                 register == Register::Sre
             }),
+            Op::Counter => self.relies(at, "an access to the selected counter", |register| {
+                register == Register::Selection
+            }),
             Op::Fp => self.relies(at, "an FP instruction", |register| {
                 register == Register::Cptr
             }),
@@ -392,7 +395,7 @@ impl Model {
             Register::Ttbr0 => Some(&mut now.ttbr0),
             Register::Tcr => Some(&mut now.tcr),
             Register::Sctlr => Some(&mut now.sctlr),
-            Register::Mair | Register::Cptr | Register::Sre => None,
+            Register::Mair | Register::Cptr | Register::Sre | Register::Selection => None,
             // Seen in program order; the plugin tells CPUs apart by it.
             Register::Tpidr => return,
         };

@@ -86,6 +86,19 @@ fn an_fp_instruction_comes_before_its_trap_is_off() {
 }
 
 #[test]
+fn a_counter_is_accessed_before_it_is_selected() {
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        code.sys(PMSELR, 0);
+        if !planted {
+            code.ops(&[ISB]);
+        }
+        enter(code.sys(PMXEVCNTR, 0));
+    };
+    judge(program, &[Rule::RegisterWrite]);
+}
+
+#[test]
 fn a_translation_is_read_before_isb() {
     let program: Program = |machine, planted| {
         let code = translate(&mut machine.first);
