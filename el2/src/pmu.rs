@@ -101,13 +101,15 @@ pub fn access(vcpu: &mut Vcpu, trapped: SysReg) -> Option<bool> {
         return Some(false);
     }
     let before = pmu.line();
-    hw::put(pmu);
     let done = if trapped.read {
+        hw::look(pmu, pmu.read_by(register));
         pmu.read(register)
     } else {
-        pmu.write(register, value, at_el0).map(|()| value)
+        hw::put(pmu);
+        let done = pmu.write(register, value, at_el0).map(|()| value);
+        hw::load(pmu);
+        done
     };
-    hw::load(pmu);
     let changed = pmu.line() != before;
     if let Some(value) = done
         && trapped.read

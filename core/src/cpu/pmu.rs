@@ -280,6 +280,17 @@ impl Pmu {
         }
     }
 
+    /// The counters whose state in the CPU a read of a register depends on, of those that count.
+    pub fn read_by(&self, register: Register) -> u32 {
+        let concerned = match self.selected(register) {
+            Register::Value(n) => 1u32.wrapping_shl(n),
+            Register::Cycles => 1 << CYCLES,
+            Register::Set(Word::Overflows) | Register::Clear(Word::Overflows) => u32::MAX,
+            _ => 0,
+        };
+        concerned & self.counting()
+    }
+
     /// Takes a value from the CPU; `overflowed`: the counter has overflowed since it was given it.
     pub fn take(&mut self, n: u32, value: u32, overflowed: bool) {
         self.set_value(n, value);

@@ -149,6 +149,28 @@ fn nothing_counts_until_both_say_so() {
 }
 
 #[test]
+fn a_read_depends_on_what_it_reads() {
+    let mut pmu = counting(0b11 | 1 << CYCLES);
+    write(&mut pmu, Register::Select, 1);
+    let by = [
+        (Register::Value(0), 1),
+        (Register::SelectedValue, 0b10),
+        (Register::Value(2), 0),
+        (Register::Cycles, 1 << CYCLES),
+        (Register::Set(Word::Overflows), 0b11 | 1 << CYCLES),
+        (Register::Clear(Word::Overflows), 0b11 | 1 << CYCLES),
+        (Register::Set(Word::Enabled), 0),
+        (Register::SelectedType, 0),
+        (Register::Control, 0),
+    ];
+    for (register, counters) in by {
+        assert_eq!(pmu.read_by(register), counters, "{register:?}");
+    }
+    write(&mut pmu, Register::Control, LC);
+    assert_eq!(pmu.read_by(Register::Value(0)), 0);
+}
+
+#[test]
 fn an_overflow_interrupts_while_all_three_say_so() {
     let mut pmu = counting(0b11);
     write(&mut pmu, Register::Value(1), 0xffff_fffe);

@@ -102,6 +102,29 @@ pub fn load(pmu: &Pmu) {
     write!("pmcntenset_el0", counting);
 }
 
+/// Takes from the CPU what some of a vCPU's counters have counted, which go on: nothing counts at EL2.
+pub fn look(pmu: &mut Pmu, counters: u32) {
+    if counters == 0 {
+        return;
+    }
+    let overflows = read!("pmovsclr_el0");
+    let (mut rest, mut taken) = (counters, 0u64);
+    while let Some((n, counter)) = pmu.next_of(&mut rest, event_counters() as u32) {
+        let bit = 1u64.wrapping_shl(counter.number);
+        pmu.take(n, selected(counter.number), overflows & bit != 0);
+        taken |= bit;
+    }
+    select_last();
+    write!("pmovsclr_el0", overflows & taken);
+}
+
+/// Selects a counter and reads it.
+fn selected(number: u32) -> u32 {
+    write!("pmselr_el0", number.into());
+    isb();
+    read!("pmxevcntr_el0") as u32
+}
+
 /// Takes from the CPU what a vCPU has counted since it was loaded.
 pub fn put(pmu: &mut Pmu) {
     clear!("pmuserenr_el0");
@@ -116,9 +139,7 @@ pub fn put(pmu: &mut Pmu) {
     let overflows = read!("pmovsclr_el0");
     let mut rest = pmu.counting();
     while let Some((n, counter)) = pmu.next_of(&mut rest, event_counters() as u32) {
-        write!("pmselr_el0", counter.number.into());
-        isb();
-        let value = read!("pmxevcntr_el0") as u32;
+        let value = selected(counter.number);
         pmu.take(n, value, overflows.wrapping_shr(counter.number) & 1 != 0);
     }
     select_last();
