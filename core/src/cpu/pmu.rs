@@ -10,6 +10,8 @@ use crate::cpu::exit::sysreg;
 pub const MOST: usize = 31;
 /// The event counters that a guest does not have: the last one, by which EL2 keeps budgets, and the one before, which counts its cycles.
 pub const KEPT_BACK: u32 = 2;
+/// The most event counters of a guest: what is taken and given at a switch has a bound, whatever the CPU has.
+const MOST_GIVEN: u32 = 8;
 /// The bit of the cycle counter in the sets of counters, and its number in PMSELR_EL0.
 const CYCLES: u32 = 31;
 /// The event that the guest's cycle counter counts: CPU_CYCLES.
@@ -151,7 +153,8 @@ impl Features {
 
     /// The event counters that a guest has.
     pub const fn counters(self) -> u32 {
-        ((self.control >> 11 & 31) as u32).saturating_sub(KEPT_BACK)
+        let left = ((self.control >> 11 & 31) as u32).saturating_sub(KEPT_BACK);
+        if left < MOST_GIVEN { left } else { MOST_GIVEN }
     }
 }
 

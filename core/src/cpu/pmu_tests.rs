@@ -127,6 +127,11 @@ fn a_cpu_shows_no_more_than_guests_have() {
     assert_eq!(old.read(Register::Events(1)), Some(0xffff_ffff));
     let new = Pmu::new(Features { version: 6, ..all });
     assert_eq!(new.read(Register::Events(0)), Some(u64::MAX));
+    let many = Features {
+        control: 31 << 11,
+        ..all
+    };
+    assert_eq!(many.counters(), 8);
     // Two counters are EL2's: what is left is the cycle counter.
     assert_eq!(old.read(Register::Value(0)), None);
     assert_eq!(old.read(Register::Control), Some(0));
