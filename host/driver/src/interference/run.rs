@@ -120,13 +120,13 @@ pub struct Run {
     pub cycles: u64,
 }
 
-/// Measures each work in each setting.
+/// Measures each work in each setting, with caches of this shape.
 ///
 /// # Errors
 ///
 /// Something can't be built or run, the work does not get to its end, or the model contradicts QEMU.
-pub fn measure(works: &[Work]) -> Result<Vec<Run>, Failure> {
-    let lab = Lab::new(Geometry::CORTEX_A53)?;
+pub fn measure(works: &[Work], geometry: Geometry) -> Result<Vec<Run>, Failure> {
+    let lab = Lab::new(geometry)?;
     let mut runs = Vec::new();
     for (n, work) in works.iter().enumerate() {
         let step = Step::start(format!("{}: {} of {}", work.name, n + 1, works.len()));

@@ -1,7 +1,8 @@
 //! `bulkhead interference`: what VMs do to each other through the shared cache.
 
-use bulkhead_cli::cmd::interference::Args;
+use bulkhead_cli::cmd::interference::{Args, Caches};
 use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_plugin::caches::Geometry;
 use bulkhead_runner::temp_files;
 
 use crate::interference::{Run, WORKS, Work, measure, svg, table};
@@ -9,6 +10,7 @@ use crate::interference::{Run, WORKS, Work, measure, svg, table};
 /// The JSON document.
 #[derive(serde::Serialize)]
 struct Document<'a> {
+    caches: Geometry,
     runs: &'a [Run],
 }
 
@@ -22,15 +24,22 @@ pub fn run(args: Args) -> Outcome {
 
 fn show(args: &Args) -> Result<(), Failure> {
     let works = named(&args.work)?;
-    let runs = measure(&works)?;
+    let geometry = match args.caches {
+        Caches::CortexA53 => Geometry::CORTEX_A53,
+        Caches::CortexA72 => Geometry::CORTEX_A72,
+    };
+    let runs = measure(&works, geometry)?;
     if let Some(path) = &args.svg {
         temp_files::write(path, svg(&runs).as_bytes()).map_err(|error| {
             Failure::environment(format!("cannot write {}", path.display()), error, "")
         })?;
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&Document { runs: &runs })
-            .map_err(|error| Failure::failed("the runs make no JSON", error, ""))?;
+        let text = serde_json::to_string_pretty(&Document {
+            caches: geometry,
+            runs: &runs,
+        })
+        .map_err(|error| Failure::failed("the runs make no JSON", error, ""))?;
         println!("{text}");
     } else {
         print!("{}", table(&runs));
