@@ -122,6 +122,9 @@ pub fn primary(tree: u64, load: u64) -> ! {
         if pcpu.service != 0 {
             console::state::set_drainer(n);
             vm::LIMITS.set_drainer(n);
+            if IO {
+                vm::LIMITS.set_registers(plan.have_registers());
+            }
         }
         if pcpu.mpidr == own {
             index = n;

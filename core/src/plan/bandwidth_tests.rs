@@ -86,3 +86,37 @@ fn an_spi_by_which_pcpus_call_is_no_interrupt_of_monitors() {
         assert_eq!(judged(intid), TAKEN, "{intid}");
     }
 }
+
+#[test]
+fn a_switch_takes_longer_where_more_is_saved() {
+    let server = |flags: u16, counts: bool| {
+        let mut sample = Sample::good_io();
+        let own = usize::from(sample.vcpus[0].pcpu);
+        for vcpu in sample.vcpus.iter_mut() {
+            if usize::from(vcpu.pcpu) == own {
+                *vcpu = with(*vcpu, CpuPolicy::Server, 0, (100_000, 1_000_000));
+            }
+        }
+        let here = sample
+            .vcpus
+            .iter()
+            .filter(|vcpu| usize::from(vcpu.pcpu) == own);
+        let others = here.count() as u64 - 1;
+        // With the switches of most vCPUs it just fits.
+        let drain = if sample.pcpus[own].service != 0 {
+            20_000
+        } else {
+            0
+        };
+        sample.vcpus[0].budget = 990_000 - drain - others * 101_700;
+        sample.vms[0].flags |= flags;
+        if counts {
+            sample.pcpus[own].pmu_intid = 23;
+        }
+        verdict(&sample.bytes()).map_err(|violation| violation.invariant)
+    };
+    assert_eq!(server(0, false), Ok(()));
+    let late = Err(Invariant::PcpuSchedulable);
+    assert_eq!(server(VM_PMU, true), late);
+    assert_eq!(server(VM_DEBUG, false), late);
+}

@@ -36,12 +36,23 @@ impl Costs {
         drain: 0,
     };
 
-    /// The same on a pCPU that drains the console, if `drains`.
-    pub const fn on(self, drains: bool) -> Self {
+    /// The same on a pCPU that drains the console, if `drains`; `registers`: one to which vCPUs may come that have more than most to save
+    /// and restore ([`REGISTERS_NS`]).
+    pub const fn on(self, drains: bool, registers: bool) -> Self {
         let drain = if drains { DRAIN_NS } else { 0 };
-        Self { drain, ..self }
+        let more = if registers { REGISTERS_NS } else { 0 };
+        Self {
+            switch: self.switch.saturating_add(more),
+            drain,
+            ..self
+        }
     }
 }
+
+/// What a switch takes longer, in nanoseconds, from a vCPU that has performance monitors, debug registers and a budget of events to another
+/// such: the counters of both ([`Pmu`](crate::cpu::pmu::Pmu)), 140 instructions for each of nine, breakpoints and watchpoints, 250, and a
+/// message.
+pub const REGISTERS_NS: u64 = 2_000;
 
 /// Time from one turn of the console's drain to the next where servers share the pCPU, in
 /// nanoseconds. A UART at 115,200 baud sends fewer bytes in it than a turn gives.
@@ -132,8 +143,12 @@ pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
 
 /// [`Bound::load`] of the server of a pCPU that has the least room; `None` if there are more
 /// servers than a pCPU can have. Times in nanoseconds, costs [`Costs::OF_BUILD`]. `drains`: the pCPU
-/// drains the console.
-pub fn worst_load(servers: impl Iterator<Item = Promise>, drains: bool) -> Option<u64> {
+/// drains the console; `registers`: as in [`Costs::on`].
+pub fn worst_load(
+    servers: impl Iterator<Item = Promise>,
+    drains: bool,
+    registers: bool,
+) -> Option<u64> {
     let none = Promise {
         budget: 0,
         period: 0,
@@ -146,8 +161,9 @@ pub fn worst_load(servers: impl Iterator<Item = Promise>, drains: bool) -> Optio
         count = count.wrapping_add(1);
     }
     let servers = all.get(..count).unwrap_or_default();
+    let costs = Costs::OF_BUILD.on(drains, registers);
     (0..count).try_fold(0, |worst: u64, which| {
-        Some(worst.max(bound(servers, which, Costs::OF_BUILD.on(drains))?.load))
+        Some(worst.max(bound(servers, which, costs)?.load))
     })
 }
 

@@ -106,6 +106,8 @@ pub struct Limits {
     rows: [Row; MAX_VCPUS],
     /// Index of the pCPU that drains the console, and 1; 0 before that is known.
     drainer: AtomicU32,
+    /// pCPUs, a bit for each, to which vCPUs may come that have more to save and restore than most.
+    registers: AtomicU32,
 }
 
 impl Default for Limits {
@@ -128,6 +130,7 @@ impl Limits {
                 }
             }; MAX_VCPUS],
             drainer: AtomicU32::new(0),
+            registers: AtomicU32::new(0),
         }
     }
 
@@ -135,6 +138,11 @@ impl Limits {
     pub fn set_drainer(&self, index: usize) {
         let number = (index as u32).wrapping_add(1);
         self.drainer.store(number, Ordering::Relaxed);
+    }
+
+    /// Sets the pCPUs, a bit for each, whose switches take longer ([`Plan::have_registers`](crate::plan::Plan::have_registers)), during start-up.
+    pub fn set_registers(&self, pcpus: u32) {
+        self.registers.store(pcpus, Ordering::Relaxed);
     }
 
     /// Returns row `id` of the plan as it holds now. `None` while a change is being written: the
@@ -206,7 +214,9 @@ impl Limits {
             });
             let drainer = self.drainer.load(Ordering::Relaxed);
             let drains = u32::from(row.pcpu).wrapping_add(1) == drainer;
-            let load = worst_load(promises, drains).unwrap_or(u64::MAX);
+            let registers = self.registers.load(Ordering::Relaxed);
+            let registers = registers.wrapping_shr(row.pcpu.into()) & 1 != 0;
+            let load = worst_load(promises, drains, registers).unwrap_or(u64::MAX);
             if load > WHOLE {
                 let pcpu = row.pcpu;
                 return Err(Refusal::Overload { pcpu, load });

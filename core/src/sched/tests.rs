@@ -1,6 +1,6 @@
 //! Named cases. Properties that hold in general are in `model`.
 
-use super::bound::{Costs, Promise, bound, supply};
+use super::bound::{Costs, DRAIN_NS, Promise, REGISTERS_NS, bound, supply, worst_load};
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -374,6 +374,21 @@ fn a_set_of_servers_is_accepted_up_to_the_whole_pcpu_and_not_beyond() {
         bound(&all, 0, drained).unwrap().load - elsewhere,
         50_000 + 200_000
     );
+}
+
+#[test]
+fn more_registers_make_each_switch_longer() {
+    let one = Promise {
+        budget: 500_000,
+        period: 1_000_000,
+        held: 0,
+    };
+    let load = |registers| worst_load([one; 2].into_iter(), false, registers).unwrap();
+    // Two servers, two switches each: 8000 ns in a millisecond.
+    assert_eq!(load(true) - load(false), 8_000);
+    let drains = Costs::OF_BUILD.on(true, true);
+    assert_eq!(drains.switch, Costs::OF_BUILD.switch + REGISTERS_NS);
+    assert_eq!(drains.drain, DRAIN_NS);
 }
 
 #[test]

@@ -263,6 +263,16 @@ impl Assignment<'_> {
 }
 
 impl Assignment<'_> {
+    /// Whether a vCPU of a VM with performance monitors, debug registers or a limit of accesses may come to a CPU.
+    fn has_registers(&self, cpu: usize) -> bool {
+        let vms = self.system.vms.iter().enumerate();
+        let mut have = vms.filter(|(_, spec)| spec.has_registers());
+        have.any(|(vm, spec)| {
+            self.assignment[cpu].iter().any(|(of, _)| *of == vm) || { spec.cpu.pool.iter() }
+                .any(|pooled| pooled.value as usize == cpu)
+        })
+    }
+
     /// The pCPUs: the first CPU, those that have vCPUs or may get some, and that which the description has drain the console.
     fn cpus(&self, board: &Board) -> Vec<PlannedCpu> {
         let console = self.system.service.as_ref();
@@ -282,6 +292,7 @@ impl Assignment<'_> {
                 service: console == Some(cpu),
                 call_spi: 0,
                 pmu_intid: 0,
+                registers: self.has_registers(cpu),
             })
             .collect()
     }
@@ -397,6 +408,7 @@ fn add_idle(board: &Board, cpus: &mut Vec<PlannedCpu>) -> Option<usize> {
         service: false,
         call_spi: 0,
         pmu_intid: 0,
+        registers: false,
     };
     cpus.insert(index, idle);
     Some(index)

@@ -45,6 +45,6 @@ pub use planned::{
     PlannedPayload, PlannedStop, PlannedVm, StopWay,
 };
 pub use profile::profile;
-pub use share::{Runs, Server, Share, Usage, percent, usage};
+pub use share::{Runs, Server, Share, Usage, costs, percent, usage};
 pub use sources::Sources;
 pub use store::Reads;

@@ -302,6 +302,8 @@ pub struct PlannedCpu {
     pub service: bool,
     /// First of two SPIs by which others call it; 0: by SGIs.
     pub call_spi: u16,
-    /// Interrupt of its performance monitors, if a vCPU with a budget of accesses may come; else 0.
+    /// Interrupt of its performance monitors, if a vCPU with a budget of accesses or with monitors may come; else 0.
     pub pmu_intid: u32,
+    /// Whether a vCPU may come that has more registers than most, so that switches take longer.
+    pub registers: bool,
 }

@@ -64,6 +64,11 @@ impl Usage {
     }
 }
 
+/// What EL2 takes on a pCPU.
+pub fn costs(cpu: &PlannedCpu) -> Costs {
+    Costs::OF_BUILD.on(cpu.service, cpu.registers)
+}
+
 /// Computes the shares of a pCPU that its vCPUs get, and the service thread; `times` by VM, and `held`, the period of a VM's limit of accesses or 0.
 pub fn usage(cpu: &PlannedCpu, times: &[CpuTime], held: impl Fn(usize) -> u64) -> Usage {
     let mut promised = Vec::new();
@@ -92,12 +97,13 @@ pub fn usage(cpu: &PlannedCpu, times: &[CpuTime], held: impl Fn(usize) -> u64) -
             } => fair.push((of, weight, (quota, period))),
         }
     }
+    let costs = costs(cpu);
     let promises: Vec<Promise> = promised.iter().map(|(_, promise)| *promise).collect();
     let servers: Vec<Server> = promised
         .iter()
         .enumerate()
         .filter_map(|(which, &(of, promise))| {
-            let bound = bound(&promises, which, Costs::OF_BUILD.on(cpu.service))?;
+            let bound = bound(&promises, which, costs)?;
             Some(Server { of, promise, bound })
         })
         .collect();
@@ -195,7 +201,7 @@ pub(super) fn overload(
         }
         seen.push(vm);
     }
-    let costs = Costs::OF_BUILD;
+    let costs = costs(cpu);
     findings.push(finding.help(format!(
         "together {} of the CPU, two switches of {} for each budget{} and once the longest path of EL2, {}, \
          included; smaller budgets, longer periods, or another CPU for one of them",
@@ -262,6 +268,7 @@ mod tests {
             service: false,
             call_spi: 0,
             pmu_intid: 0,
+            registers: false,
         };
         let server = CpuTime::Server {
             budget: 100 * US,

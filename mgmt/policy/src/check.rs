@@ -156,7 +156,7 @@ fn ends(policy: &Policy, greatest: bool) -> BTreeMap<&str, Setting> {
 }
 
 /// What the servers that are seen would take of a pCPU, in millionths, with these budgets in place of what they have. Those that are not
-/// seen come on top of it, and what draining the console costs.
+/// seen come on top of it, and what draining the console and saving more registers costs.
 fn load(facts: &Facts, pcpu: u16, budgets: &BTreeMap<&str, Setting>) -> u64 {
     let servers = facts.vms.iter().flat_map(|seen| {
         let setting = budgets.get(seen.vm.name.as_str()).copied();
@@ -167,7 +167,7 @@ fn load(facts: &Facts, pcpu: u16, budgets: &BTreeMap<&str, Setting>) -> u64 {
             _ => promise(vcpu.amount, vcpu.period),
         })
     });
-    worst_load(servers, false).unwrap_or(u64::MAX)
+    worst_load(servers, false, false).unwrap_or(u64::MAX)
 }
 
 /// Budgets that the schedulability test refuses even when those of all other rules are at their least.

@@ -1,7 +1,7 @@
 //! Rules about budgets of events, by which vCPUs share the memory's bandwidth, and about whose performance monitors interrupt.
 
 use bulkhead_abi::plan::{
-    MAX_EVENT, MAX_EVENTS, MAX_PERIOD, MAX_SPIS, MIN_PERIOD, TableId, VM_PMU, Vcpu,
+    MAX_EVENT, MAX_EVENTS, MAX_PERIOD, MAX_SPIS, MIN_PERIOD, TableId, VM_DEBUG, VM_PMU, Vcpu,
 };
 
 use super::cpu::VGIC;
@@ -12,6 +12,18 @@ impl Plan<'_> {
     /// Whether a vCPU has a budget.
     pub fn has_budgets(&self) -> bool {
         self.vcpus.iter().any(|vcpu| vcpu.events != 0)
+    }
+
+    /// pCPUs, a bit for each, to which vCPUs may come that have performance monitors, debug registers or budgets: switches take longer there.
+    pub fn have_registers(&self) -> u32 {
+        if !self.keeps_budgets() {
+            return 0;
+        }
+        let have = self.vcpus.iter().filter(|vcpu| {
+            let vm = self.vms.get(usize::from(vcpu.vm));
+            vcpu.events != 0 || vm.is_some_and(|vm| vm.flags & (VM_PMU | VM_DEBUG) != 0)
+        });
+        have.fold(0, |all, vcpu| all | self.may_run_on(vcpu))
     }
 
     /// Whether the EL2 that the plan is for keeps budgets; else the plan has nothing of them. That it runs on that EL2 is looked at last.

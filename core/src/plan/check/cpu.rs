@@ -132,7 +132,8 @@ impl Plan<'_> {
         promises: impl Iterator<Item = Promise>,
     ) -> bool {
         let drains = self.pcpus.get(pcpu).is_some_and(|row| row.service != 0);
-        worst_load(promises, drains).is_some_and(|load| load <= WHOLE)
+        let registers = self.have_registers().wrapping_shr(pcpu as u32) & 1 != 0;
+        worst_load(promises, drains, registers).is_some_and(|load| load <= WHOLE)
     }
 
     /// Checks the interrupt modes of VMs, and everything else that requires pinned vCPUs.

@@ -149,6 +149,11 @@ impl VmSpec {
         disk.or_else(|| self.ports.first().map(|port| &port.network.span))
     }
 
+    /// Whether its vCPUs have more to save and restore than most: performance monitors, debug registers, or what is left of a limit of accesses.
+    pub const fn has_registers(&self) -> bool {
+        self.pmu.is_some() || self.debug.is_some() || self.bandwidth.is_some()
+    }
+
     /// The place of its first virtio device; none: it has none.
     pub fn first_virtio(&self) -> Option<&Span> {
         self.first_served().or(self.console_device())

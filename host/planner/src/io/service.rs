@@ -304,6 +304,8 @@ fn time(
     let times: Vec<CpuTime> = system.vms.iter().map(|spec| spec.cpu.time).collect();
     let servers = vcpus.iter().any(|(vm, _)| is_server(times[*vm]));
     let stated = system.io.time.as_ref();
+    // Those of fair VMs that may move here are on others for now, and are reported by the whole plan.
+    let vcpus_have_registers = { vcpus.iter() }.any(|(vm, _)| system.vms[*vm].has_registers());
     let held = |vm: usize| bandwidth::in_row(system.vms[vm].bandwidth.as_ref()).1;
     let holds = |thread: CpuTime, of_vm: CpuTime| {
         let mut times = times.clone();
@@ -320,6 +322,7 @@ fn time(
             service: drains,
             call_spi: 0,
             pmu_intid: 0,
+            registers: vcpus_have_registers,
         };
         share::usage(&cpu, &times, held).holds()
     };

@@ -3,6 +3,7 @@
 use bulkhead_abi::plan::{DeviceKind, PCPU_PAGES, VCPU_PAGES, VIRTIO_PAGES, VM_PAGES};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
+
 use serde::Serialize;
 use serde_json::{Value, json as value};
 
@@ -14,7 +15,7 @@ use super::virtio::{self, Service};
 use super::{access, el2_bytes, memory_map, profile_name, profile_why, shown_colours};
 use crate::{
     Planned, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedStop, PlannedVm, Runs, StopWay,
-    usage,
+    costs, usage,
 };
 
 /// The plan as JSON.
@@ -307,7 +308,7 @@ impl<'a> Usage<'a> {
             servers: servers.collect(),
             servers_ppm: usage.load,
             schedulable: usage.holds(),
-            switch_ns: Costs::OF_BUILD.switch,
+            switch_ns: costs(cpu).switch,
             longest_ns: Costs::OF_BUILD.longest,
             fair: fair.collect(),
         }

@@ -14,7 +14,7 @@ use super::{
 };
 use super::{declared, virtio};
 use crate::{
-    Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, StopWay, percent, usage,
+    Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, StopWay, costs, percent, usage,
 };
 
 /// The plan as text.
@@ -247,7 +247,7 @@ fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fm
             Duration(server.promise.budget),
             Duration(server.promise.period),
             Duration(server.bound.need),
-            Duration(Costs::OF_BUILD.switch),
+            Duration(costs(cpu).switch),
             Duration(server.bound.gap)
         )?;
     }
