@@ -94,6 +94,7 @@ invariants! {
         ReservedZero = "reserved-zero": "Reserved fields are 0.",
         GicVersion = "gic-version": "The interrupt controller is a GICv2 or a GICv3.",
         UartKind = "uart-kind": "The console UART is a PL011, one of Cadence's, NXP's i.MX, Amlogic's Meson or the 8250's family, and EL2 is built for it.",
+        BoardColours = "board-colours": "A cache whose colours EL2 compares with the CPU's has a level from 1 to 7 and 2 to 64 colours, a power of two.",
         BoardFrame = "board-frame": "The frames of GIC, UART and clock have the alignment and the size that their hardware has; those of the other GIC version are 0.",
         BoardFrameOverlap = "board-frame-overlap": "The frames of GIC, UART and clock overlap neither each other nor memory.",
         BoardIntid = "board-intid": "The console UART has an SPI; the virtual, physical and EL2 timers and GIC maintenance have four different PPIs.",
@@ -195,7 +196,6 @@ invariants! {
     io {
         ServicePlacement = "service-placement": "A service thread runs on a pCPU of the plan to which no vCPU is pinned, no vCPU of a hard real-time VM may come, and no other service thread belongs.",
         ServicePages = "service-pages": "A service thread has exactly the pages that its state, its devices and its tables need.",
-        BoardColours = "board-colours": "A cache whose colours EL2 compares with the CPU's has a level from 1 to 7 and 2 to 64 colours, a power of two.",
         BoardEvent = "board-event": "The plan names the event that is counted if, and only if, a vCPU has a budget of it.",
         VcpuEvents = "vcpu-events": "A budget of events is at most 2^31 in a period of 100 us to 10 s, and of a vCPU with the virtual GIC.",
         PmuInterrupt = "pmu-interrupt": "A pCPU to which a vCPU with a budget of events or with performance monitors may come has an interrupt of its own ones that nothing else has; without such vCPUs none has.",
