@@ -411,6 +411,21 @@ mod tests {
     }
 
     #[test]
+    fn switches_that_take_longer_count_on_their_pcpu() {
+        // 2 of 10 ms are the other server's; a switch takes 850 ns, or 2850 ns.
+        let almost_all = Change::Server {
+            budget: 7_988_000,
+            period: 10 * MS,
+        };
+        for (pcpus, fits) in [(0, true), (0b101, true), (0b010, false)] {
+            let (limits, rows) = (Limits::new(), rows());
+            limits.set_registers(pcpus);
+            let changed = limits.change(&rows, 1, almost_all);
+            assert_eq!(changed.is_ok(), fits, "{pcpus:#b}: {changed:?}");
+        }
+    }
+
+    #[test]
     fn a_row_that_is_being_written_is_not_read() {
         let (limits, rows) = (Limits::new(), rows());
         limits.rows[2].version.store(1, Ordering::Relaxed);
