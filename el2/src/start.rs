@@ -116,15 +116,15 @@ pub fn primary(tree: u64, load: u64) -> ! {
         }
     }
 
+    if IO {
+        vm::LIMITS.set_registers(plan.have_registers());
+    }
     let own = cpu::affinity();
     let mut index = 0;
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
         if pcpu.service != 0 {
             console::state::set_drainer(n);
             vm::LIMITS.set_drainer(n);
-            if IO {
-                vm::LIMITS.set_registers(plan.have_registers());
-            }
         }
         if pcpu.mpidr == own {
             index = n;
