@@ -125,26 +125,28 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         }
         Ok::<_, Failure>((run, el2))
     };
-    // Each QEMU takes one of the host's CPUs, and counts the same whatever another one does. Those of a real-time Linux take
-    // as long as all others together.
-    let (ours, realtime) = thread::scope(|scope| {
-        let realtime = scope.spawn(|| realtime.then(Realtime::measure).transpose());
+    // Each QEMU takes one of the host's CPUs, and counts the same whatever another one does. Those with a Linux take as long as
+    // all others together.
+    let (ours, linux) = thread::scope(|scope| {
+        let linux = scope.spawn(|| {
+            let realtime = realtime.then(Realtime::measure).transpose()?;
+            let boots = [LinuxBoot::measure(Gic::V3)?, LinuxBoot::measure(Gic::V2)?];
+            let gppt = [GpptRuns::measure(Gic::V3)?, GpptRuns::measure(Gic::V2)?];
+            Ok::<_, Failure>((realtime, boots, gppt))
+        });
         let ours = (|| {
             let (gicv2, _) = measured(Gic::V2)?;
             let (gicv3, el2) = measured(Gic::V3)?;
             let devices = DeviceRuns::measure()?;
-            let gppt = [GpptRuns::measure(Gic::V3)?, GpptRuns::measure(Gic::V2)?];
             let polled = polled::measure()?;
             let colours = colours::measure()?;
-            let linux = [LinuxBoot::measure(Gic::V3)?, LinuxBoot::measure(Gic::V2)?];
-            Ok::<_, Failure>((gicv2, gicv3, el2, devices, gppt, polled, colours, linux))
+            Ok::<_, Failure>((gicv2, gicv3, el2, devices, polled, colours))
         })();
-        (ours, realtime.join())
+        (ours, linux.join())
     });
-    let (gicv2, gicv3, el2, devices, [gppt, gppt_gicv2], polled, colours, [linux, linux_gicv2]) =
-        ours?;
+    let (gicv2, gicv3, el2, devices, polled, colours) = ours?;
     let gone = |_| Failure::failed("a measurement has ended without a result", "", "");
-    let realtime = realtime.map_err(gone)??;
+    let (realtime, [linux, linux_gicv2], [gppt, gppt_gicv2]) = linux.map_err(gone)??;
     let image_bytes = |profile| {
         let build = Build {
             profile,
