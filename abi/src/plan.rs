@@ -22,7 +22,7 @@ pub use io::*;
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -355,6 +355,8 @@ pub struct Vm {
     pub spis: u32,
     /// Pages of its stage-2 tables, root included.
     pub s2_pages: u32,
+    /// Offset in the image of the root of its stage-2 tables; the others follow, those of a VM whose RAM keeps to colours in pages of these.
+    pub s2_root: u64,
 }
 
 /// Part of its pCPU that a vCPU may have, as number in [`Vcpu::policy`] (`docs/adr/0014-cpu-time.md`).

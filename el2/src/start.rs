@@ -2,8 +2,8 @@
 
 use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{
-    IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE, VM_PMU,
-    VM_WAITS,
+    ALL_COLOURS, IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread,
+    VIRTIO_REGISTERS_PAGE, VM_PMU, VM_WAITS,
 };
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
@@ -11,7 +11,7 @@ use bulkhead_core::console::text::TextLine;
 #[cfg(not(feature = "gicv2"))]
 use bulkhead_core::gppt::{Mode, Reclaim};
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name_for};
-use bulkhead_core::stage2::Builder;
+use bulkhead_core::stage2::{self, Builder};
 use bulkhead_core::virtio::pages;
 
 #[cfg(not(feature = "gicv2"))]
@@ -263,15 +263,19 @@ fn map_vcpus(page_pool: &mut PagePool) {
 fn build_stage2(page_pool: &mut PagePool) {
     let page_pool_base = page_pool.pa(0);
     for (index, row) in plan().vms.iter().enumerate() {
-        let first = page_pool::stage2_page(index);
+        let regions = plan().regions_of(index);
+        let most = row.s2_pages;
+        let place = stage2::with_root(row.s2_root, most.into(), stage2::colours_of(regions));
+        let first = page_pool::page_at(place.pa);
         let base = page_pool.pa(first);
         let stolen = page_pool::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
         let stolen = page_pool.pa(stolen);
-        let Ok(mut builder) = Builder::new(page_pool.tables(first, row.s2_pages as usize), base)
-        else {
+        // Among those of other VMs, where it keeps to colours.
+        let pages = page_pool.tables(first, usize::MAX);
+        let Ok(mut builder) = Builder::new(pages, base, place.colours, most as usize) else {
             continue;
         };
-        for region in plan().regions_of(index) {
+        for region in regions {
             let mut region = *region;
             let told = region.kind == RegionKind::StolenTime as u16
                 || MANAGED && region.kind == RegionKind::StopWord as u16;
@@ -316,7 +320,8 @@ fn make_service_map(page_pool: &mut PagePool, service: usize, row: &ServiceThrea
     let root = first.wrapping_add(state as usize);
     let tables = u64::from(row.pages).saturating_sub(state) as usize;
     let (state_pa, base) = (page_pool.pa(first), page_pool.pa(root));
-    let Ok(mut builder) = Builder::new(page_pool.tables(root, tables), base) else {
+    let pages = page_pool.tables(root, tables);
+    let Ok(mut builder) = Builder::new(pages, base, ALL_COLOURS, tables) else {
         return;
     };
     let own = core::iter::once(pages::state(state, state_pa));

@@ -1,10 +1,12 @@
 //! The rules for memory that keeps to colours.
 
+use std::vec::Vec;
+
 use bulkhead_abi::plan::*;
 
-use super::Invariant;
 use super::sample::Sample;
 use super::tests::verdict;
+use super::{Invariant, Plan};
 
 const EVEN: u64 = 0x5555_5555_5555_5555;
 const ODD: u64 = !EVEN;
@@ -45,6 +47,33 @@ fn vms_lie_among_each_other_and_have_no_page_together() {
         sample.regions[ram].pa = memory.base + memory.size - sample.regions[ram].size;
     };
     assert_eq!(told(beyond), Err(Invariant::RegionMemory));
+}
+
+#[test]
+fn tables_have_the_colours_of_ram() {
+    let mut sample = Sample::good();
+    let [ram, _, other, _] = ROWS;
+    let roots = |sample: &Sample| {
+        let bytes = sample.bytes();
+        let plan = Plan::open(&bytes).expect("the frame is sound");
+        plan.check().expect("it is sound");
+        assert_eq!(plan.tables_end() % PAGE, 0);
+        let places: Vec<Region> = (0..2).filter_map(|vm| plan.tables_of(vm)).collect();
+        (
+            plan.vms[0].s2_root / PAGE,
+            plan.vms[1].s2_root / PAGE,
+            places,
+        )
+    };
+    let (first, second, places) = roots(&sample);
+    assert_eq!(second - first, places[0].size / PAGE);
+    sample.regions[ram].colours = EVEN;
+    sample.regions[other].colours = ODD;
+    sample.regions[other].pa = sample.regions[ram].pa;
+    let (first, second, places) = roots(&sample);
+    assert_eq!((first % 64, second), (0, first + 1));
+    assert_eq!((places[0].colours, places[1].colours), (EVEN, ODD));
+    assert_eq!(places[0].pa, places[1].pa);
 }
 
 #[test]

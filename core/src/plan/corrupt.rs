@@ -248,6 +248,8 @@ cases! {
     VgicSpis: ["Vm.spis" R, Add(1)];
     VgicSpis: ["Vm.spis" R, Set(288)];
     VmStage2Pages: ["Vm.s2_pages" R, Add(1)];
+    VmStage2Place: ["Vm.s2_root" R, Add(4096)];
+    VmStage2Place: ["Vm.s2_root" R, Set(0)];
     TableOrder: ["Vcpu.vm" R, Set(16)];
     VcpuCount: ["Vcpu.vm" Last, Set(0)];
     VcpuPolicy: ["Vcpu.policy" R, Set(3)];

@@ -141,6 +141,7 @@ fields!(
         stolen_time,
         spis,
         s2_pages,
+        s2_root,
     ]
 );
 fields!(

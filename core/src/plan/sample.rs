@@ -6,7 +6,7 @@ use bulkhead_abi::plan::*;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Plan, seal};
-use crate::stage2::pages_needed;
+use crate::stage2::{Places, pages_needed, root};
 use crate::virtio::pages::pages;
 use crate::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 
@@ -83,6 +83,7 @@ impl Sample {
                 stolen_time: 0,
                 spis: 32,
                 s2_pages: 0,
+                s2_root: 0,
             }
         };
         let pcpu = |mpidr, service| Pcpu {
@@ -406,7 +407,6 @@ impl Sample {
     /// The bytes of the plan, with the pages of service threads as they are.
     fn bytes_as_counted(&self) -> Vec<u8> {
         let mut sample = self.clone();
-        let mut tables = 0;
         for (index, vm) in sample.vms.iter_mut().enumerate() {
             let own: Vec<Region> = self
                 .regions
@@ -415,9 +415,8 @@ impl Sample {
                 .copied()
                 .collect();
             vm.s2_pages = pages_needed(&own) as u32;
-            tables += vm.s2_pages;
         }
-        let body = |offset: Option<u64>| {
+        let body = |vms: &[Vm], offset: Option<u64>| {
             let mut payloads = self.payloads.clone();
             // The third payload is the first again: two VMs that run the same program.
             for (payload, page) in payloads.iter_mut().zip([0, 1, 0, 2]) {
@@ -429,7 +428,7 @@ impl Sample {
             };
             writer.table(&self.memory);
             writer.table(&self.pcpus);
-            writer.table(&sample.vms);
+            writer.table(vms);
             writer.table(&self.vcpus);
             writer.table(&self.regions);
             writer.table(&payloads);
@@ -447,15 +446,23 @@ impl Sample {
             writer.table(&self.stops);
             writer
         };
-        let size = (size_of::<Header>() + body(None).body.len()) as u64;
+        let size = (size_of::<Header>() + body(&sample.vms, None).body.len()) as u64;
         let first = (PLAN + size).next_multiple_of(PAGE);
-        let writer = body(Some(first));
         let page_pool_offset = first + (self.payloads.len() as u64 - 1) * PAGE;
-        let page_pool_pages = self.pcpus.len() as u32 * PCPU_PAGES
-            + self.vcpus.len() as u32 * VCPU_PAGES
-            + self.vms.len() as u32 * VM_PAGES
-            + tables
-            + self.threads.len() as u32 * VCPU_PAGES
+        let before = self.pcpus.len() as u32 * PCPU_PAGES
+            + (self.vcpus.len() + self.threads.len()) as u32 * VCPU_PAGES
+            + self.vms.len() as u32 * VM_PAGES;
+        let mut places = Places::from(page_pool_offset + u64::from(before) * PAGE);
+        for (index, vm) in sample.vms.iter_mut().enumerate() {
+            let ram = self.regions.iter().find(|region| {
+                usize::from(region.vm) == index && region.kind == RegionKind::Ram as u16
+            });
+            let colours = ram.map_or(ALL_COLOURS, |ram| ram.colours);
+            let place = places.next(vm.s2_pages.into(), colours);
+            vm.s2_root = place.map_or(0, |place| root(&place));
+        }
+        let writer = body(&sample.vms, Some(first));
+        let page_pool_pages = ((places.end() - page_pool_offset) / PAGE) as u32
             + self.virtio.len() as u32 * VIRTIO_PAGES
             + self.threads.iter().map(|thread| thread.pages).sum::<u32>();
         let has_virtio = !self.threads.is_empty();
@@ -466,8 +473,8 @@ impl Sample {
         } else {
             Profile::Shared
         };
-        let mut places = [Table::default(); TABLES];
-        places.copy_from_slice(&writer.tables);
+        let mut tables = [Table::default(); TABLES];
+        tables.copy_from_slice(&writer.tables);
         let header = Header {
             magic: MAGIC,
             version: VERSION,
@@ -483,7 +490,7 @@ impl Sample {
                 page_pool_pages,
                 profile: profile as u32,
             },
-            tables: places,
+            tables,
         };
         let mut bytes = [header.as_bytes(), &writer.body].concat();
         seal(&mut bytes);

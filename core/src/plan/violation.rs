@@ -134,6 +134,7 @@ invariants! {
         VmEntry = "vm-entry": "A VM starts at a multiple of 4 inside something that was loaded for it.",
         VmBootArg = "vm-boot-arg": "What a VM gets in x0 is 0 or the start of something that was loaded for it.",
         VmStage2Pages = "vm-stage2-pages": "The stage-2 tables have exactly the pages that the regions of the VM need.",
+        VmStage2Place = "vm-stage2-place": "The stage-2 tables of VMs follow one another in the page pool, each in the colours of the VM's RAM.",
         VgicFrame = "vgic-frame": "The frames of the virtual GIC are those of the board's version, aligned to 64 KiB and in the IPA space; those of the other version are 0.",
         VgicSpis = "vgic-spis": "The virtual GIC has SPIs in groups of 32, within its limit.",
         RegionKind = "region-kind": "The kind of a region is one of the known ones.",

@@ -4,8 +4,10 @@
 //! Tables are built once, before the VM runs, from pages that the plan has counted; nothing is
 //! mapped on demand and nothing changes while the VM runs.
 
+mod place;
 mod size;
 
+pub use place::{Places, colours_of, root, with_root};
 pub use size::pages_needed;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, PAGE, Region, RegionKind};
@@ -58,7 +60,14 @@ pub enum Error {
 pub struct Builder<'a> {
     pages: &'a mut [Table],
     base: u64,
+    /// Which of `pages` become tables.
+    colours: u64,
+    root: usize,
+    /// The last page that has become a table.
+    newest: usize,
     used: usize,
+    /// Most that become tables.
+    most: usize,
     /// The last table of pages, and the IPA from which on it maps; an IPA that there is not before there is one.
     last: (u64, usize),
 }
@@ -90,16 +99,26 @@ const fn attributes(region: &Region) -> u64 {
 }
 
 impl<'a> Builder<'a> {
-    /// Starts with an empty root. `pages` become the tables, the first one the root; they are at
-    /// the physical address `base`, page aligned, and contain zeros.
-    pub fn new(pages: &'a mut [Table], base: u64) -> Result<Self, Error> {
-        if pages.is_empty() {
+    /// Starts with an empty root. Of `pages` those become the tables whose bits are set in `colours`, as in [`Region::colours`], the first one the
+    /// root, `most` in all; they are at the physical address `base`, aligned to a page, and to 64 if they have not all colours, and contain zeros.
+    pub fn new(
+        pages: &'a mut [Table],
+        base: u64,
+        colours: u64,
+        most: usize,
+    ) -> Result<Self, Error> {
+        let root = colours.trailing_zeros() as usize;
+        if root >= pages.len() || most == 0 {
             return Err(Error::OutOfPages);
         }
         Ok(Self {
             pages,
             base,
+            colours,
+            root,
+            newest: root,
             used: 1,
+            most,
             last: (u64::MAX, 0),
         })
     }
@@ -166,7 +185,7 @@ impl<'a> Builder<'a> {
         let table = match self.last {
             (last, table) if shift == SMALL && last == range => table,
             _ => {
-                let mut table = 0;
+                let mut table = self.root;
                 if shift < GIB {
                     table = self.descend(table, index(ipa, GIB))?;
                 }
@@ -197,13 +216,17 @@ impl<'a> Builder<'a> {
 
     /// Returns the index of the table below a descriptor, which is created if there is none yet.
     fn descend(&mut self, table: usize, index: usize) -> Result<usize, Error> {
-        let (base, fresh, pages) = (self.base, self.used, self.pages.len());
+        let (base, may) = (self.base, self.used < self.most);
+        let next = self.newest.wrapping_add(1);
+        let between = self.colours.rotate_right(next as u32).trailing_zeros();
+        let fresh = next.wrapping_add(between as usize);
         let entry = self.entry(table, index).ok_or(Error::OutOfPages)?;
         match *entry & (VALID | TABLE_OR_PAGE) {
-            0 if fresh < pages => {
+            0 if may => {
                 let address = base.wrapping_add((fresh as u64).wrapping_mul(PAGE));
                 *entry = address | VALID | TABLE_OR_PAGE;
-                self.used = fresh.wrapping_add(1);
+                self.newest = fresh;
+                self.used = self.used.wrapping_add(1);
                 Ok(fresh)
             }
             0 => Err(Error::OutOfPages),
@@ -239,7 +262,7 @@ fn shift_for(bits: u64, left: u64) -> u32 {
 }
 
 /// Walks the tables as the hardware does, for tests and reports. Returns the physical address and
-/// the descriptor of an IPA.
+/// the descriptor of an IPA. `pages` begin with the root.
 pub fn walk(pages: &[Table], base: u64, ipa: u64) -> Option<(u64, u64)> {
     let mut table = pages.first()?;
     for shift in [GIB, BLOCK, SMALL] {
@@ -278,6 +301,11 @@ mod tests {
 
     const BASE: u64 = 0x4100_0000;
 
+    fn in_all(pages: &mut [Table]) -> Result<Builder<'_>, Error> {
+        let most = pages.len();
+        Builder::new(pages, BASE, ALL_COLOURS, most)
+    }
+
     #[test]
     fn a_walk_finds_what_was_mapped_and_nothing_beside_it() {
         let regions = [
@@ -295,7 +323,7 @@ mod tests {
             },
         ];
         let mut pages = vec![[0; 512]; 10];
-        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        let mut builder = in_all(&mut pages).unwrap();
         for region in &regions {
             builder.map(region).unwrap();
         }
@@ -323,7 +351,7 @@ mod tests {
             ..ram(ipa, 0x6000_0000, 0x1000)
         };
         let mut pages = vec![[0; 512]; 3];
-        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        let mut builder = in_all(&mut pages).unwrap();
         builder.map(&shared(3, 0x7000_0000)).unwrap();
         builder
             .map(&shared(3 | ACCESS_UNCACHED, 0x7000_1000))
@@ -345,7 +373,7 @@ mod tests {
     #[test]
     fn runs_carry_the_contiguous_hint() {
         let mut pages = vec![[0; 512]; 3];
-        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        let mut builder = in_all(&mut pages).unwrap();
         builder
             .map(&ram(0x4000_0000, 0x6000_0000, 34 << 20))
             .unwrap();
@@ -362,7 +390,7 @@ mod tests {
             ram(0x4220_0000, 0x7100_1000, 0x2000),
         ];
         let mut pages = vec![[0; 512]; pages_needed(&regions) as usize];
-        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        let mut builder = in_all(&mut pages).unwrap();
         for region in regions.iter().rev() {
             builder.map(region).unwrap();
         }
@@ -384,7 +412,7 @@ mod tests {
                 ..ram(0x4000_0000, 0x6000_0000, 3 << 20)
             };
             let mut pages = vec![[0; 512]; pages_needed(&[region]) as usize];
-            let mut builder = Builder::new(&mut pages, BASE).unwrap();
+            let mut builder = in_all(&mut pages).unwrap();
             builder.map(&region).unwrap();
             assert_eq!(builder.used(), 4, "two tables of pages");
             let own = (region.pa..).step_by(0x1000);
@@ -400,9 +428,52 @@ mod tests {
     }
 
     #[test]
+    fn tables_lie_in_their_colours_and_touch_no_other_page() {
+        let region = ram(0x4000_1000, 0x6000_0000, 200 << 20);
+        let needed = pages_needed(&[region]);
+        for colours in [ALL_COLOURS, 0xf0f0, 1 << 63, 0x5555_5555_5555_5555] {
+            // Everything but these colours is somebody else's.
+            let mut pages = vec![[7; 512]; 64 * needed as usize];
+            let is_own = |page: usize| colours >> (page % 64) & 1 != 0;
+            let own = pages.iter_mut().enumerate();
+            own.filter(|(page, _)| is_own(*page))
+                .for_each(|(_, table)| *table = [0; 512]);
+            let place = with_root(BASE, needed, colours);
+            let mut builder = Builder::new(&mut pages, place.pa, colours, needed as usize).unwrap();
+            builder.map(&region).unwrap();
+            assert_eq!(builder.used() as u64, needed);
+            let more = builder.map(&ram(0x7_0000_0000, 0, 0x1000));
+            assert_eq!(more, Err(Error::OutOfPages));
+            let first = ((root(&place) - place.pa) / PAGE) as usize;
+            for ipa in (region.ipa..region.ipa + region.size).step_by(0x1f_f000) {
+                let found = walk(&pages[first..], root(&place), ipa);
+                assert_eq!(found.unwrap().0, ipa - region.ipa + region.pa);
+            }
+            let others = pages.iter().enumerate().filter(|(page, _)| !is_own(*page));
+            assert!(
+                others
+                    .map(|(_, table)| table)
+                    .all(|table| *table == [7; 512])
+            );
+            let used = pages
+                .iter()
+                .enumerate()
+                .filter(|(page, table)| is_own(*page) && **table != [0; 512]);
+            let last = colours::piece(&place, place.size - PAGE).unwrap().pa;
+            assert!(
+                used.map(|(page, _)| page as u64 * PAGE + place.pa)
+                    .all(|pa| pa <= last)
+            );
+        }
+        let mut pages = vec![[0; 512]; 5];
+        let result = Builder::new(&mut pages, BASE, 1 << 5, 5);
+        assert_eq!(result.map(|_| ()), Err(Error::OutOfPages));
+    }
+
+    #[test]
     fn mistakes_are_refused() {
         let mut pages = vec![[0; 512]; 2];
-        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        let mut builder = in_all(&mut pages).unwrap();
         builder
             .map(&ram(0x4000_0000, 0x6000_0000, 2 << 20))
             .unwrap();
@@ -419,7 +490,7 @@ mod tests {
             Err(Error::OutOfPages)
         );
         let mut pages = vec![[0; 512]; 3];
-        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        let mut builder = in_all(&mut pages).unwrap();
         builder.map(&ram(0x4020_5000, 0x7000_0000, 0x1000)).unwrap();
         assert_eq!(
             builder.map(&ram(0x4020_0000, 0x7020_0000, 2 << 20)),

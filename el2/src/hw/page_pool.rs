@@ -19,17 +19,6 @@ pub fn loaded_at() -> u64 {
     LOADED_AT.load(Ordering::Relaxed)
 }
 
-/// Returns the page of the page pool at which the stage-2 tables of a VM start.
-pub fn stage2_page(index: usize) -> usize {
-    let plan = plan();
-    let before: u32 = plan
-        .vms
-        .iter()
-        .take(index)
-        .fold(0, |sum, vm| sum.wrapping_add(vm.s2_pages));
-    vm_page_number(plan.vms.len()).wrapping_add(before as usize)
-}
-
 /// Returns the first page of the page pool for vCPU `id` (row of the plan; those of service threads follow).
 pub fn vcpu_page_number(id: usize) -> usize {
     plan()
@@ -52,7 +41,7 @@ pub fn vm_page_number(index: usize) -> usize {
 
 /// Returns the first page of the page pool for a virtio device (row of the plan).
 pub fn virtio_page_number(device: usize) -> usize {
-    stage2_page(plan().vms.len())
+    page_at(plan().tables_end())
         .wrapping_add(device.wrapping_mul(bulkhead_abi::plan::VIRTIO_PAGES as usize))
 }
 
@@ -69,7 +58,13 @@ pub fn base() -> u64 {
     loaded_at().wrapping_add(plan().header.image.page_pool_offset)
 }
 
+/// Returns the page of the page pool that lies at this offset in the image.
+pub fn page_at(offset: u64) -> usize {
+    (offset.wrapping_sub(plan().header.image.page_pool_offset) / bulkhead_abi::plan::PAGE) as usize
+}
+
 /// Returns the physical address of the root of a VM's stage 2.
 pub fn stage2_root(index: usize) -> u64 {
-    base().wrapping_add((stage2_page(index) as u64).wrapping_mul(bulkhead_abi::plan::PAGE))
+    let root = plan().vms.get(index).map_or(0, |row| row.s2_root);
+    loaded_at().wrapping_add(root)
 }

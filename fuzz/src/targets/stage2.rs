@@ -90,7 +90,8 @@ fn run(bytes: &[u8]) {
         return;
     }
     let mut pages = vec![[0; 512]; needed as usize];
-    let mut builder = Builder::new(&mut pages, BASE).expect("there is a page");
+    let mut builder =
+        Builder::new(&mut pages, BASE, ALL_COLOURS, needed as usize).expect("there is a page");
     for region in &regions {
         builder.map(region).expect("there are enough pages");
     }

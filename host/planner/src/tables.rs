@@ -9,6 +9,7 @@ use bulkhead_abi::plan::{
     VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_PMU, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu,
     Vm,
 };
+use bulkhead_core::stage2::Places;
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
@@ -18,7 +19,7 @@ use bulkhead_model::describe::{self, CpuTime, CrashSpec, System, VmSpec};
 
 use super::guest::Guest;
 use super::io::{self, PlannedIo};
-use super::{Content, PlannedCpu, PlannedDoorbell, bandwidth, gppt, share};
+use super::{Content, PlannedCpu, PlannedDoorbell, bandwidth, colours, gppt, share};
 use crate::guest_tree::places;
 
 /// Alignment of the image.
@@ -69,15 +70,13 @@ pub(super) fn layout(
         }
     }
     // Stage-2 tables depend on physical places; this is what they take if no large block fits.
-    let tables: u64 = guests
-        .iter()
-        .map(|guest| {
-            let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
-            stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2
-        })
-        .sum();
-    let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
-    let page_pool = page_pool_pages(pcpus, vcpus, system.vms.len(), tables, io.as_ref()) * PAGE;
+    let mut places = Places::from(next + pages_before_tables(pcpus, system, io.as_ref()) * PAGE);
+    for (guest, spec) in guests.iter().zip(&system.vms) {
+        let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
+        let most = stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2;
+        let _ = places.next(most, colours::of_vm(spec, board));
+    }
+    let page_pool = places.end() - next + io::count(io.as_ref()) * PAGE;
     // Loaders keep the start of memory for themselves. For an emulated board we know how much.
     let offset = board
         .emulated
@@ -114,22 +113,16 @@ fn image_base(board: &Board, offset: u64, size: u64) -> u64 {
     places.into_iter().find(fits).unwrap_or(first)
 }
 
-/// Pages of the page pool.
-fn page_pool_pages(
-    pcpus: usize,
-    vcpus: usize,
-    vms: usize,
-    tables: u64,
-    io: Option<&PlannedIo>,
-) -> u64 {
-    let threads = usize::from(io.is_some());
+/// Pages of the page pool in front of the stage-2 tables.
+fn pages_before_tables(pcpus: usize, system: &System, io: Option<&PlannedIo>) -> u64 {
+    let vcpus: usize = system.vms.iter().map(|spec| spec.vcpus).sum();
     let counts = [
         (pcpus, PCPU_PAGES),
-        (vcpus + threads, VCPU_PAGES),
-        (vms, VM_PAGES),
+        (vcpus + usize::from(io.is_some()), VCPU_PAGES),
+        (system.vms.len(), VM_PAGES),
     ];
     let pages = |(count, each): (usize, u32)| count as u64 * u64::from(each);
-    counts.into_iter().map(pages).sum::<u64>() + tables + io::count(io)
+    counts.into_iter().map(pages).sum()
 }
 
 /// Bytes of the plan.
@@ -253,10 +246,15 @@ pub(super) fn emit(
         let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
         guest.s2_pages = stage2::pages_needed(&regions) as u32;
     }
+    let before = pages_before_tables(cpus.len(), system, io.as_ref()) * PAGE;
+    let mut places = Places::from(layout.page_pool_offset + before);
     let mut rows = Rows::default();
     for (index, guest) in guests.iter().enumerate() {
         let spec = &system.vms[index];
-        rows.vms.push(vm(index as u16, guest, spec, system));
+        // A VM without a colour was reported.
+        let place = places.next(guest.s2_pages.into(), colours::of_vm(spec, board));
+        let root = place.map_or(0, |place| stage2::root(&place));
+        rows.vms.push(vm((index as u16, root), guest, spec, system));
         let pool = pool(cpus, spec);
         let bandwidth = bandwidth::in_row(spec.bandwidth.as_ref());
         let vcpus = (0..spec.vcpus)
@@ -292,7 +290,7 @@ pub(super) fn emit(
         writer.table(&rows.queues);
         writer.table(&rights(system));
         writer.table(&stops);
-        let image = image(guests, (cpus.len(), profile), system, (layout, io));
+        let image = image(places.end(), profile, (layout, io));
         let header = header(board, system, image, &writer);
         let mut bytes = [header.as_bytes(), &writer.body].concat();
         plan::seal(&mut bytes);
@@ -308,16 +306,9 @@ pub(super) fn emit(
     write(io.as_ref())
 }
 
-/// The image with the page pool that its stage-2 tables need.
-fn image(
-    guests: &[Guest],
-    (pcpus, profile): (usize, Profile),
-    system: &System,
-    (layout, io): (&Layout, Option<&PlannedIo>),
-) -> Image {
-    let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
-    let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
-    let page_pool_pages = page_pool_pages(pcpus, vcpus, guests.len(), tables, io);
+/// The image with a page pool whose stage-2 tables end at this offset.
+fn image(tables_end: u64, profile: Profile, (layout, io): (&Layout, Option<&PlannedIo>)) -> Image {
+    let page_pool_pages = (tables_end - layout.page_pool_offset) / PAGE + io::count(io);
     Image {
         base: layout.base,
         size: layout.page_pool_offset + page_pool_pages * PAGE,
@@ -377,7 +368,7 @@ fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Head
 }
 
 /// The row of VM number `vm`.
-fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
+fn vm((vm, s2_root): (u16, u64), guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
     let (crash, restarts, restart_seconds, notify) = crash(spec, system);
     let flags = [
         (spec.deterministic, VM_DETERMINISTIC),
@@ -421,6 +412,7 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
         stolen_time: guest.stolen_time.unwrap_or(0),
         spis: guest.spis,
         s2_pages: guest.s2_pages,
+        s2_root,
     }
 }
 

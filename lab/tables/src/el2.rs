@@ -11,6 +11,7 @@ use bulkhead_abi::plan::{
 };
 use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::plan::Plan;
+use bulkhead_core::{colours, stage2};
 use object::{Object, ObjectSymbol};
 
 use crate::stage2::{has, name};
@@ -154,34 +155,37 @@ fn owner(plan: &Plan<'_>, base: u64, pa: u64) -> Option<Owner> {
         return None;
     }
     // Cuts one part off; gives the index of the thing that has the page, and the number of the page there.
-    let mut part = |things: usize, pages: u32| {
+    let part = |page: &mut u64, things: usize, pages: u32| {
         let (pages, all) = (u64::from(pages), things as u64 * u64::from(pages));
-        let found = (page < all).then(|| ((page / pages) as usize, page % pages));
-        page = page.saturating_sub(all);
+        let found = (*page < all).then(|| ((*page / pages) as usize, *page % pages));
+        *page = page.saturating_sub(all);
         found
     };
-    if let Some((pcpu, page)) = part(plan.pcpus.len(), PCPU_PAGES) {
+    if let Some((pcpu, page)) = part(&mut page, plan.pcpus.len(), PCPU_PAGES) {
         return Some(Owner::Pcpu(pcpu, page));
     }
     let threads = plan.vcpus.len() + plan.service_threads().len();
-    if let Some((thread, page)) = part(threads, VCPU_PAGES) {
+    if let Some((thread, page)) = part(&mut page, threads, VCPU_PAGES) {
         return Some(Owner::Thread(thread, page));
     }
-    if part(plan.vms.len(), VM_PAGES).is_some() {
+    if part(&mut page, plan.vms.len(), VM_PAGES).is_some() {
         return Some(Owner::Vm);
     }
-    for vm in plan.vms {
-        match part(1, vm.s2_pages) {
-            Some((_, 0)) => return Some(Owner::Root),
-            Some(_) => return Some(Owner::Table),
-            None => {}
-        }
+    if pa < base + plan.tables_end() {
+        let of = |vm| {
+            plan.tables_of(vm)
+                .filter(|place| colours::has(place, pa - base))
+        };
+        let place = (0..plan.vms.len()).find_map(of)?;
+        let is_root = pa - base == stage2::root(&place);
+        return Some(if is_root { Owner::Root } else { Owner::Table });
     }
-    if let Some((_, page)) = part(plan.virtio_devices().len(), VIRTIO_PAGES) {
+    page = (pa - base - plan.tables_end()) / PAGE;
+    if let Some((_, page)) = part(&mut page, plan.virtio_devices().len(), VIRTIO_PAGES) {
         return Some(Owner::Virtio(page));
     }
     let mut services = plan.service_threads().iter().enumerate();
-    services.find_map(|(n, row)| part(1, row.pages).map(|_| Owner::Service(n)))
+    services.find_map(|(n, row)| part(&mut page, 1, row.pages).map(|_| Owner::Service(n)))
 }
 
 /// Whether a thread may ever run on a pCPU: a vCPU by its row, then service threads.

@@ -240,9 +240,8 @@ fn of_pool(plan: &Plan<'_>, base: u64, region: &Region) -> Option<u64> {
         region.kind == RegionKind::VirtioRegisters as u16
             && (row.vm, row.ipa) == (region.vm, region.ipa)
     })?;
-    let tables: u64 = plan.vms.iter().map(|vm| u64::from(vm.s2_pages)).sum();
-    let pages = tables + device as u64 * u64::from(VIRTIO_PAGES) + u64::from(VIRTIO_REGISTERS_PAGE);
-    Some(page_of_vm(plan, base, plan.vms.len()) + pages * PAGE)
+    let pages = device as u64 * u64::from(VIRTIO_PAGES) + u64::from(VIRTIO_REGISTERS_PAGE);
+    Some(base + plan.tables_end() + pages * PAGE)
 }
 
 /// Checks that every table lies in the part of the page pool that is for tables, and belongs to one VM.
@@ -252,11 +251,21 @@ fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let end = base + image.page_pool_offset + u64::from(image.page_pool_pages) * PAGE;
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
-    for (name, walk) in walks {
+    for (vm, (name, walk)) in walks.iter().enumerate() {
+        let regions = plan.regions.iter().filter(|row| usize::from(row.vm) == vm);
+        let colours = regions
+            .filter(|row| row.kind == RegionKind::Ram as u16)
+            .fold(0, |all, row| all | row.colours);
         for table in &walk.tables {
             if !(first..end).contains(table) {
                 wrong.push(format!(
                     "vm {name}: a table lies at {table:#x}, outside of EL2's at {first:#x} to {end:#x}"
+                ));
+            }
+            // By the definition of a region's colours, not by the code that chose the page.
+            if colours >> (table / PAGE % 64) & 1 == 0 {
+                wrong.push(format!(
+                    "vm {name}: a table lies at {table:#x}, in another colour than its RAM"
                 ));
             }
             if seen.contains(table) {

@@ -8,7 +8,7 @@ use super::regions::{is_memory, region_pa};
 use crate::plan::span::{Span, align_up, aligned};
 use crate::plan::view::{IO, Plan};
 use crate::plan::violation::{At, Check, Invariant};
-use crate::stage2::pages_needed;
+use crate::stage2::{Places, colours_of, pages_needed, root};
 
 /// Alignment of an arm64 image (Linux, Documentation/arch/arm64/booting.rst).
 const IMAGE_ALIGN: u64 = 2 * 1024 * 1024;
@@ -53,13 +53,23 @@ impl Plan<'_> {
         let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_PAGES));
         let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_PAGES));
         let vcpus = (self.vcpus.len() as u64).wrapping_mul(u64::from(VCPU_PAGES));
-        let mut pages = pcpus.wrapping_add(vcpus).wrapping_add(vms);
-        for (row, vm) in self.vms.iter().enumerate() {
-            let needed = pages_needed(self.regions_of(row));
-            At::row(TableId::Vms, row)
-                .ensure(u64::from(vm.s2_pages) == needed, Invariant::VmStage2Pages)?;
-            pages = pages.wrapping_add(needed);
+        let mut before = pcpus.wrapping_add(vcpus).wrapping_add(vms);
+        if PROFILE >= IO {
+            let threads = self.service_threads().len() as u64;
+            before = before.wrapping_add(threads.wrapping_mul(u64::from(VCPU_PAGES)));
         }
+        let start = self.header.image.page_pool_offset;
+        let mut places = Places::from(start.wrapping_add(before.wrapping_mul(PAGE)));
+        for (row, vm) in self.vms.iter().enumerate() {
+            let at = At::row(TableId::Vms, row);
+            let regions = self.regions_of(row);
+            let needed = pages_needed(regions);
+            at.ensure(u64::from(vm.s2_pages) == needed, Invariant::VmStage2Pages)?;
+            let place = places.next(needed, colours_of(regions));
+            let placed = place.is_some_and(|place| root(&place) == vm.s2_root);
+            at.ensure(placed, Invariant::VmStage2Place)?;
+        }
+        let mut pages = places.end().wrapping_sub(start) / PAGE;
         if PROFILE >= IO {
             pages = pages.wrapping_add(self.virtio_pages());
         }

@@ -1,8 +1,7 @@
 //! Rules about service threads, which move the data of virtio devices.
 
 use bulkhead_abi::plan::{
-    Class, CpuPolicy, MAX_VCPUS_PER_PCPU, NONE, ServiceThread, TableId, VCPU_PAGES, VIRTIO_PAGES,
-    Vcpu,
+    Class, CpuPolicy, MAX_VCPUS_PER_PCPU, NONE, ServiceThread, TableId, Vcpu,
 };
 
 use super::cpu::{PINNED, SERVER, time_is_sound, weight_is_sound};
@@ -92,14 +91,5 @@ impl Plan<'_> {
             at.ensure(is_counted(self, row, thread), Invariant::ServicePages)?;
         }
         Ok(())
-    }
-
-    /// Pages of the page pool for service threads and virtio devices.
-    pub(super) fn virtio_pages(&self) -> u64 {
-        let threads = self.service_threads();
-        let stacks = (threads.len() as u64).wrapping_mul(VCPU_PAGES.into());
-        let devices = (self.virtio_devices().len() as u64).wrapping_mul(VIRTIO_PAGES.into());
-        let own = threads.iter().map(|thread| u64::from(thread.pages));
-        own.fold(stacks.wrapping_add(devices), u64::wrapping_add)
     }
 }

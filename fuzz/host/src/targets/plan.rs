@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bulkhead_abi::plan::{PAGE, RegionKind, UartKind};
+use bulkhead_abi::plan::{ALL_COLOURS, PAGE, RegionKind, UartKind};
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::colours;
 use bulkhead_core::plan::{Plan, seal};
@@ -72,8 +72,10 @@ fn proven(plan: &Plan) {
         if plan.vms[vm].s2_pages > 512 {
             continue;
         }
-        let mut pages = vec![[0; 512]; plan.vms[vm].s2_pages as usize];
-        let mut builder = Builder::new(&mut pages, PAGE).expect("a VM has a root page");
+        let most = plan.vms[vm].s2_pages as usize;
+        let mut pages = vec![[0; 512]; most];
+        let mut builder =
+            Builder::new(&mut pages, PAGE, ALL_COLOURS, most).expect("a VM has a root page");
         for region in regions {
             builder.map(region).expect("a proven region can be mapped");
         }

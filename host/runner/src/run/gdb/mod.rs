@@ -184,8 +184,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     // Service threads have places behind the vCPUs.
     let threads = plan.vcpus.len() + plan.service_threads().len();
     let shared = vcpus + pages(threads, VCPU_PAGES);
-    let tables: u32 = plan.vms.iter().map(|vm| vm.s2_pages).sum();
-    let devices = shared + pages(plan.vms.len(), VM_PAGES) + u64::from(tables) * PAGE;
+    let devices = system.base + plan.tables_end();
     let names: Vec<_> = plan.vms.iter().map(|vm| name_of(&vm.name)).collect();
     let device = |(index, row): (usize, &VirtioDevice)| {
         let backend = plan.backends().get(usize::from(row.backend));
