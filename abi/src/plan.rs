@@ -348,8 +348,7 @@ pub struct Vm {
     pub gicr: u64,
     /// GICv2: IPA of its CPU interface (8 KiB, a [`RegionKind::Gicv`] region). GICv3: 0.
     pub gicc: u64,
-    /// IPA of the page in which EL2 tells stolen time (a [`RegionKind::StolenTime`] region; 64 bytes for each
-    /// vCPU, DEN0057A 4.2); 0 if the VM is not told.
+    /// IPA of the page in which EL2 tells stolen time (a [`RegionKind::StolenTime`] region; 64 bytes for each vCPU, DEN0057A 4.2); 0 if the VM is not told.
     pub stolen_time: u64,
     /// SPIs of its vGIC: a multiple of 32, at most [`MAX_SPIS`].
     pub spis: u32,

@@ -6,7 +6,7 @@ use bulkhead_abi::plan::*;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::{Plan, seal};
-use crate::stage2::{Places, pages_needed, root};
+use crate::stage2::{Placement, pages_needed, root};
 use crate::virtio::pages::pages;
 use crate::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 
@@ -452,7 +452,7 @@ impl Sample {
         let before = self.pcpus.len() as u32 * PCPU_PAGES
             + (self.vcpus.len() + self.threads.len()) as u32 * VCPU_PAGES
             + self.vms.len() as u32 * VM_PAGES;
-        let mut places = Places::from(page_pool_offset + u64::from(before) * PAGE);
+        let mut places = Placement::from(page_pool_offset + u64::from(before) * PAGE);
         for (index, vm) in sample.vms.iter_mut().enumerate() {
             let ram = self.regions.iter().find(|region| {
                 usize::from(region.vm) == index && region.kind == RegionKind::Ram as u16

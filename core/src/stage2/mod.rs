@@ -7,7 +7,7 @@
 mod place;
 mod size;
 
-pub use place::{Places, colours_of, root, with_root};
+pub use place::{Placement, colours_of, root, with_root};
 pub use size::pages_needed;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, PAGE, Region, RegionKind};

@@ -8,7 +8,7 @@ use crate::colours;
 
 /// Gives the tables of each VM a place, in the order of the VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct Placement {
     /// Start of the groups of 64 pages in which tables of the last VMs lie.
     start: u64,
     /// End of all tables.
@@ -17,7 +17,7 @@ pub struct Places {
     taken: u64,
 }
 
-impl Places {
+impl Placement {
     /// Places from a page of the image on.
     pub const fn from(start: u64) -> Self {
         Self {
@@ -105,7 +105,7 @@ mod tests {
             start in 0..200_u64,
             vms in proptest::collection::vec((1..300_u64, prop_oneof![Just(ALL_COLOURS), 1..u64::MAX, (0..4_u32).prop_map(|n| 0xf << (n * 4))]), 1..8),
         ) {
-            let mut places = Places::from(start * PAGE);
+            let mut places = Placement::from(start * PAGE);
             let mut given = BTreeSet::new();
             for (count, colours) in vms {
                 let place = places.next(count, colours).unwrap();
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn those_without_a_common_colour_share_groups_and_nothing_lies_between_those_without_colours() {
-        let mut places = Places::from(5 * PAGE);
+        let mut places = Placement::from(5 * PAGE);
         let mut next = |pages, colours| places.next(pages, colours).unwrap().pa / PAGE;
         assert_eq!(next(3, ALL_COLOURS), 5);
         assert_eq!(next(2, ALL_COLOURS), 8);

@@ -9,7 +9,7 @@ use bulkhead_abi::plan::{
     VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_PMU, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu,
     Vm,
 };
-use bulkhead_core::stage2::Places;
+use bulkhead_core::stage2::Placement;
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
@@ -70,7 +70,7 @@ pub(super) fn layout(
         }
     }
     // Stage-2 tables depend on physical places; this is what they take if no large block fits.
-    let mut places = Places::from(next + pages_before_tables(pcpus, system, io.as_ref()) * PAGE);
+    let mut places = Placement::from(next + pages_before_tables(pcpus, system, io.as_ref()) * PAGE);
     for (guest, spec) in guests.iter().zip(&system.vms) {
         let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
         let most = stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2;
@@ -247,7 +247,7 @@ pub(super) fn emit(
         guest.s2_pages = stage2::pages_needed(&regions) as u32;
     }
     let before = pages_before_tables(cpus.len(), system, io.as_ref()) * PAGE;
-    let mut places = Places::from(layout.page_pool_offset + before);
+    let mut places = Placement::from(layout.page_pool_offset + before);
     let mut rows = Rows::default();
     for (index, guest) in guests.iter().enumerate() {
         let spec = &system.vms[index];

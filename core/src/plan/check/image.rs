@@ -8,7 +8,7 @@ use super::regions::{is_memory, region_pa};
 use crate::plan::span::{Span, align_up, aligned};
 use crate::plan::view::{IO, Plan};
 use crate::plan::violation::{At, Check, Invariant};
-use crate::stage2::{Places, colours_of, pages_needed, root};
+use crate::stage2::{Placement, colours_of, pages_needed, root};
 
 /// Alignment of an arm64 image (Linux, Documentation/arch/arm64/booting.rst).
 const IMAGE_ALIGN: u64 = 2 * 1024 * 1024;
@@ -59,7 +59,7 @@ impl Plan<'_> {
             before = before.wrapping_add(threads.wrapping_mul(u64::from(VCPU_PAGES)));
         }
         let start = self.header.image.page_pool_offset;
-        let mut places = Places::from(start.wrapping_add(before.wrapping_mul(PAGE)));
+        let mut places = Placement::from(start.wrapping_add(before.wrapping_mul(PAGE)));
         for (row, vm) in self.vms.iter().enumerate() {
             let at = At::row(TableId::Vms, row);
             let regions = self.regions_of(row);
