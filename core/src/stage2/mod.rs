@@ -153,12 +153,16 @@ impl<'a> Builder<'a> {
         let (mut pa, end) = (piece.pa, ipa.wrapping_add(piece.size));
         while ipa < end {
             let left = end.wrapping_sub(ipa);
-            let shift = shift_for(ipa | pa, left);
+            // Pieces of memory with colours are short, and there are many.
+            let shift = match left >> BLOCK {
+                0 => SMALL,
+                _ => shift_for(ipa | pa, left),
+            };
             let run = 16_u64 << shift;
             let behind = ipa & run.wrapping_sub(1);
             // At level 1 there is no gain: no board that this runs on has a run of 16 GiB.
             let (hint, bytes) =
-                if (behind | pa & run.wrapping_sub(1)) == 0 && left >= run && shift != GIB {
+                if left >= run && (behind | pa & run.wrapping_sub(1)) == 0 && shift != GIB {
                     (CONTIGUOUS, run)
                 } else {
                     // Up to where the next run could begin.
