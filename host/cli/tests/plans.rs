@@ -367,6 +367,18 @@ fn parts_of_the_cache_are_the_first_colours_that_nobody_names() {
 }
 
 #[test]
+fn who_serves_vms_with_colours_has_tables_for_each_of_their_pages() {
+    with_plan(&planned("colours-served.toml"), |plan| {
+        // That nobody's RAM lies in the image, for which they were forgotten, the planner has proven.
+        // A table of pages maps 2 MiB.
+        assert!(plan.service_threads()[0].pages > 2 * 768 / 2);
+        // One VM's stage-2 tables lie among the other's.
+        let roots: Vec<u64> = plan.vms.iter().map(|vm| vm.s2_root / 4096 % 16).collect();
+        assert_eq!(roots, [0, 7, 14]);
+    });
+}
+
+#[test]
 fn what_differs_is_found_in_json_and_in_bytes() {
     let (one, other) = (planned("gicv2.toml"), planned("own-gicv2.toml"));
     let json = |planned| show::json(planned);

@@ -1,7 +1,8 @@
 //! The rows of virtio devices in the plan.
 
 use bulkhead_abi::plan::{
-    Backend, NONE, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice, Virtqueue,
+    ALL_COLOURS, Backend, NONE, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice,
+    Virtqueue,
 };
 use bulkhead_core::stage2::pages_needed;
 use bulkhead_core::virtio::pages;
@@ -146,8 +147,15 @@ pub(crate) fn highest(io: &PlannedIo, guests: &[Guest]) -> u32 {
         .enumerate()
         .filter(|(vm, _)| io.served_by(*vm).is_some() || io.of_vm(*vm).next().is_some());
     let regions = reached.flat_map(|(_, guest)| &guest.regions);
-    // One for each GiB that it touches, and one for each end at which no block fits.
-    let tables = regions.map(|mapped| (mapped.region.size >> 30) + 4);
+    // One for each GiB that it touches, and one for each end at which no block fits; with colours none fits anywhere.
+    let tables = regions.map(|mapped| {
+        let region = &mapped.region;
+        let within = match region.colours {
+            ALL_COLOURS => 0,
+            _ => region.size >> 21,
+        };
+        (region.size >> 30) + 4 + within
+    });
     let tables: u64 = tables.sum();
     let own_tables = pages_needed(&[pages::state(own, PAGE)]);
     (own + 1 + own_tables + tables) as u32
