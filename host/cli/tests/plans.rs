@@ -376,6 +376,18 @@ fn who_serves_vms_with_colours_has_tables_for_each_of_their_pages() {
         let roots: Vec<u64> = plan.vms.iter().map(|vm| vm.s2_root / 4096 % 16).collect();
         assert_eq!(roots, [0, 7, 14]);
     });
+    // What colours cost: tables that map 2 MiB each in place of blocks; 24 instructions for each page; seven colours of sixteen.
+    let planned = planned("colours-served.toml");
+    let text = show::text(&planned);
+    let line = "colours    cost 384 pages of tables more, an entry of the TLB for each page, 4718592 instructions more at most at each start; its pages lie in ";
+    assert!(text.contains(line), "{text}");
+    let cost = &show::json(&planned)["vms"][0]["colours"];
+    assert_eq!(
+        (&cost["tables"], &cost["hint"]),
+        (&384.into(), &false.into())
+    );
+    let span = cost["span"].as_u64().expect("bytes");
+    assert!((768..800).contains(&((span * 7 / 16) >> 20)), "{span}");
 }
 
 #[test]

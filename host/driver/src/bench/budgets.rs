@@ -210,6 +210,13 @@ mod tests {
     }
 
     #[test]
+    fn what_colours_cost_in_a_plan_is_the_ceiling_of_what_is_measured() {
+        let budgets = Budgets::load().expect("the project's budgets are right");
+        let ceiling = budgets.get("boot_colours_page").expect("there").ceiling;
+        assert_eq!(bulkhead_planner::show::colours_cost::START, ceiling);
+    }
+
+    #[test]
     fn every_budget_of_the_project_aims_below_its_ceiling() {
         let budgets = Budgets::load().expect("the project's budgets are right");
         assert!(budgets.figures.len() > 20);

@@ -9,6 +9,7 @@ use serde_json::{Value, json as value};
 
 use bulkhead_model::describe::{CrashSpec, Deviation, class_name};
 
+use super::colours_cost::{self, Cost};
 use super::declared::{self, Declared};
 use super::document::{Accesses, Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::virtio::{self, Service};
@@ -360,6 +361,7 @@ struct Vm<'a> {
     deterministic: bool,
     spis: u32,
     s2_pages: u32,
+    colours: Option<Cost>,
     regions: Vec<Mapped<'a>>,
     #[serde(rename = "loads")]
     payloads: Vec<Payload>,
@@ -490,6 +492,7 @@ impl<'a> Vm<'a> {
             deterministic: vm.deterministic,
             spis: vm.spis,
             s2_pages: vm.s2_pages,
+            colours: colours_cost::cost(vm),
             regions: regions(vm),
             payloads: payloads(vm),
             interrupts: interrupts(vm),

@@ -12,7 +12,7 @@ use super::{
     access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset,
     shown_colours, vcpu_name,
 };
-use super::{declared, virtio};
+use super::{colours_cost, declared, virtio};
 use crate::{
     Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, StopWay, costs, percent, usage,
 };
@@ -139,6 +139,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             count(vm.s2_pages as usize, "page"),
             vm.spis
         )?;
+        colours_cost::write(vm, out)?;
     }
     writeln!(out, "\nPhysical memory")?;
     for owned in memory_map(planned) {

@@ -222,7 +222,9 @@ function vmCard(vm, index) {
         one.clockless && "no clocks in its node", !one.quieted && "stays as it was left when the VM starts again"].filter(Boolean).join("; "))),
       vm.deterministic && fact("seeds", "fixed: every boot has the same random numbers"),
       fact("costs", `${size(pagesOf(vm) * PAGE)} of EL2's pool`, `${many(vm.s2_pages, "page")} of stage-2 tables, ${pagePool.vm_pages} of shared state, ` +
-        `${pagePool.vcpu_pages} for each vCPU; ${vm.spis} SPIs in its vGIC`)),
+        `${pagePool.vcpu_pages} for each vCPU; ${vm.spis} SPIs in its vGIC`),
+      vm.colours && fact("colours", `${many(vm.colours.tables, "page")} of tables more`, `an entry of the TLB for ${vm.colours.hint ? "each sixteen pages that are adjacent" : "each page"}, ` +
+        `${vm.colours.start} instructions more at most at each start; its pages lie in ${size(vm.colours.span)}`)),
     vm.deviations.map((deviation) => el("p", { tip: `the class asks for ${deviation.asked}` },
       el("span.badge.warn", "deviation"), " ", el("code", deviation.stated), `: ${deviation.got}`)),
     el("details", plan.vms.length <= 6 ? { open: "" } : {}, el("summary", "What it finds at which address"), el(".space", space(vm))));
