@@ -231,7 +231,7 @@ pub struct Image {
     /// Bytes from the start of the image to the page pool: behind the last payload.
     pub page_pool_offset: u64,
     /// Pages of the page pool: for each pCPU [`PCPU_PAGES`], then for each vCPU and each service thread [`VCPU_PAGES`],
-    /// then for each VM [`VM_PAGES`], then the stage-2 tables of all VMs in their order, then for each virtio device
+    /// then for each VM [`VM_PAGES`], then the stage-2 tables of all VMs in their order ([`Vm::s2_root`]), then for each virtio device
     /// [`VIRTIO_PAGES`], then [`ServiceThread::pages`] for each service thread.
     pub page_pool_pages: u32,
     /// [`Profile`] of the EL2 in the image.
