@@ -68,7 +68,7 @@ pub const VM_PAGES: u32 = 3;
 /// Index of the page of stolen time among the pages of a VM.
 pub const STOLEN_TIME_PAGE: u32 = 2;
 /// Most pages of the page pool: what EL2 maps of it while it starts.
-pub const MAX_PAGE_POOL: u64 = 2048;
+pub const MAX_PAGE_POOL: u64 = 16384;
 /// Most rows in a table that has no tighter limit: the proof compares rows in pairs.
 pub const MAX_ROWS: usize = 512;
 /// Most doorbells in a plan.

@@ -154,7 +154,7 @@ invariants! {
         Profile = "profile": "EL2 has the profile that the plan names, which has all that the plan uses.",
         PlanOffset = "plan-offset": "The plan starts at a page of the image behind its first and ends in EL2's window.",
         PagePoolOffset = "pool-offset": "The pool starts at the page behind the last payload.",
-        PagePoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, vCPUs, VMs, stage-2 tables, service threads and virtio devices need, 2048 at most.",
+        PagePoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, vCPUs, VMs, stage-2 tables, service threads and virtio devices need, 16384 at most.",
         PayloadOffset = "load-offset": "Each payload starts at the page of the image behind the one before, or is one that came before.",
         PayloadSize = "load-size": "Payloads are not empty and a multiple of 8 bytes long.",
         PayloadTarget = "load-target": "Payloads go to a multiple of 8, wholly into one piece of RAM of their VM.",

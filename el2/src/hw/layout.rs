@@ -11,8 +11,8 @@
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | copy windows on guest memory and payloads | the pCPU that copies, while it copies |
 //! | 40, 41 | boot device tree | the boot map only |
-//! | 42 to 46 | page pool | the boot map only |
-//! | 47, 48 | copy windows on device frames | the boot map only |
+//! | 42 to 74 | page pool | the boot map only |
+//! | 75, 76 | copy windows on device frames | the boot map only |
 //!
 //! Behind this 1 GiB lies what a service thread reaches, on its pCPU only ([`bulkhead_core::virtio::pages`]).
 
@@ -42,7 +42,7 @@ pub const PAGE_POOL: usize = 42;
 /// The number of blocks of the page pool, which may start in the middle of one.
 pub const PAGE_POOL_BLOCKS: usize = (MAX_PAGE_POOL * PAGE).div_ceil(BLOCK_SIZE) as usize + 1;
 /// The first of two blocks of device frames in the boot map.
-pub const FRAMES: usize = 47;
+pub const FRAMES: usize = 75;
 
 const _: () = assert!(PAGE_POOL + PAGE_POOL_BLOCKS <= FRAMES);
 

@@ -1,6 +1,6 @@
 //! Capacity of a plan: the proof takes no more rows, and EL2 maps no larger page pool while it starts.
 
-use bulkhead_abi::plan::{MAX_PAGE_POOL, MAX_PLAN, MAX_ROWS};
+use bulkhead_abi::plan::{ALL_COLOURS, MAX_PAGE_POOL, MAX_PLAN, MAX_ROWS};
 
 use bulkhead_model::describe::{Code, Finding, Size, System};
 
@@ -47,10 +47,32 @@ pub(super) fn check(
     refuse("writes that quiet devices", quiets.collect(), MAX_ROWS);
     let calls = vms().map(|(spec, _)| spec.calls.len());
     refuse("calls of the firmware", calls.collect(), MAX_ROWS);
+    // The tables of VMs with colours are far apart, and what lies between them counts, too.
     let pages = vms().map(|(_, guest)| guest.s2_pages as usize);
+    let coloured = |guest: &Guest| {
+        let mut regions = guest.regions.iter();
+        regions.any(|mapped| mapped.region.colours != ALL_COLOURS)
+    };
     let others = (page_pool_pages as usize).saturating_sub(pages.clone().sum());
     let most = (MAX_PAGE_POOL as usize).saturating_sub(others);
-    refuse("pages of stage-2 tables", pages.collect(), most);
+    if !guests.iter().any(coloured) {
+        refuse("pages of stage-2 tables", pages.collect(), most);
+    } else if u64::from(page_pool_pages) > MAX_PAGE_POOL {
+        let largest = vms().max_by_key(|(_, guest)| guest.s2_pages);
+        let message = format!(
+            "EL2 has room for {MAX_PAGE_POOL} pages of its own, and this plan takes {page_pool_pages}"
+        );
+        let finding = Finding::new(Code::PlanLarge, message);
+        findings.extend(largest.map(|(spec, guest)| {
+            let label = format!(
+                "`{}` has {} of tables, and what lies between them has other colours",
+                spec.name.value, guest.s2_pages
+            );
+            finding
+                .at(spec.name.span.clone(), label)
+                .help("give VMs with colours less memory or more colours, or describe two systems")
+        }));
+    }
     if plan > MAX_PLAN && !findings.iter().any(Finding::is_error) {
         let all = format!("the plan takes {}", Size(plan));
         findings.push(
