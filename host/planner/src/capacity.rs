@@ -2,6 +2,7 @@
 
 use bulkhead_abi::plan::{ALL_COLOURS, MAX_PAGE_POOL, MAX_PLAN, MAX_ROWS};
 
+use bulkhead_core::stage2::colours_of;
 use bulkhead_model::describe::{Code, Finding, Size, System};
 
 use super::guest::Guest;
@@ -58,15 +59,21 @@ pub(super) fn check(
     if !guests.iter().any(coloured) {
         refuse("pages of stage-2 tables", pages.collect(), most);
     } else if u64::from(page_pool_pages) > MAX_PAGE_POOL {
-        let largest = vms().max_by_key(|(_, guest)| guest.s2_pages);
-        let message = format!(
-            "EL2 has room for {MAX_PAGE_POOL} pages of its own, and this plan takes {page_pool_pages}"
-        );
+        // How many there are exactly depends on where EL2's image ends, and it may not be built yet.
+        let spread = |guest: &Guest| {
+            let regions: Vec<_> = guest.regions.iter().map(|mapped| mapped.region).collect();
+            u64::from(guest.s2_pages) * 64 / u64::from(colours_of(&regions).count_ones().max(1))
+        };
+        let largest = vms().max_by_key(|(_, guest)| spread(guest));
+        let message =
+            format!("EL2 has room for {MAX_PAGE_POOL} pages of its own, and this plan takes more");
         let finding = Finding::new(Code::PlanLarge, message);
         findings.extend(largest.map(|(spec, guest)| {
             let label = format!(
-                "`{}` has {} of tables, and what lies between them has other colours",
-                spec.name.value, guest.s2_pages
+                "`{}` has {} of tables, which lie among {} for the sake of their colours",
+                spec.name.value,
+                guest.s2_pages,
+                spread(guest)
             );
             finding
                 .at(spec.name.span.clone(), label)
