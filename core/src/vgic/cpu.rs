@@ -77,6 +77,8 @@ pub struct Cpu {
     pub(super) maintenance: Maintenance,
     /// The groups that the guest's CPU interface signalled when list registers were last filled.
     pub(super) groups: u32,
+    /// What the exit has done, in looks at an interrupt that waits: about 14 instructions each.
+    pub(super) work: u32,
     /// A register access that waits for answers of other vCPUs.
     pub(super) query: Query,
 }
@@ -112,6 +114,7 @@ impl Cpu {
                 eoi: false,
             },
             groups: 0,
+            work: 0,
             query: Query::new(),
         }
     }
@@ -142,6 +145,7 @@ impl Cpu {
             hw_enabled,
             maintenance,
             groups,
+            work,
             query,
         } = self;
         *sgis = [0; 16];
@@ -167,6 +171,7 @@ impl Cpu {
             last_source,
             hw_enabled,
             groups,
+            work,
         ] {
             *number = 0;
         }

@@ -13,11 +13,15 @@ use super::sync::Held;
 use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, mask, numbers, place};
 
-/// The number of looks at waiting interrupts after which an exit fills no more list registers. The
-/// vCPU then notifies itself and goes on in another exit.
-const LOOKS: u32 = 24;
-/// The number of SPI words that an exit scans, besides word 0 (SGIs and PPIs).
-const SCANS: u32 = 2;
+/// The work of an exit ([`Cpu::work`]) after which it scans no further word, and after which it
+/// places no further interrupt. The vCPU then notifies itself and goes on in another exit.
+const TO_SCAN: u32 = 60;
+const TO_PLACE: u32 = 140;
+/// The work of a scan, besides that of the choice, of an attempt to place an interrupt, and of
+/// moving another one out of a list register.
+const SCAN: u32 = 14;
+const PLACE: u32 = 24;
+const MOVE: u32 = 24;
 
 /// The list register that an interrupt can have.
 enum LrChoice {
@@ -63,37 +67,31 @@ impl Cpu {
             scan |= self.waiting.some();
         }
         let mut notify = Notify::NOBODY;
-        let mut later = scan & !1;
-        for _ in 0..SCANS {
-            later &= later.wrapping_sub(1);
-        }
-        if later != 0 {
-            notify |= dist.mark(self.number, later);
-        }
         let full = host.empty() & host.usable() == 0;
-        for word in numbers(scan & !later) {
-            notify |= self.rescan(dist, word, held, full);
+        let mut later = 0;
+        for word in numbers(scan) {
+            if self.work > TO_SCAN {
+                later |= mask(word);
+            } else {
+                notify |= self.rescan(dist, word, held, full);
+            }
         }
         if full {
             self.tell_ends(dist, host);
         }
-        let mut looks = 0u32;
-        for turn in 0..host.list_registers().wrapping_mul(2) {
+        for _ in 0..host.list_registers().wrapping_mul(2) {
             let Some(intid) = self.most_urgent() else {
                 break;
             };
-            if turn != 0 && looks > LOOKS {
-                // A waiting interrupt may be more urgent than the pending ones in list registers:
-                // go on in another exit.
-                notify |= dist.mark(self.number, 1);
+            if self.work > TO_PLACE {
+                // A waiting interrupt may be more urgent than the pending ones in list registers.
+                later |= 1;
                 break;
             }
             let (word, bit) = place(intid);
+            self.work = self.work.wrapping_add(PLACE);
             match self.try_place(dist, host, intid, held, &mut notify) {
-                Placed::Yes => {
-                    self.last = intid;
-                    looks = looks.wrapping_add(self.waiting.get(word).count_ones());
-                }
+                Placed::Yes => self.last = intid,
                 // Happens at most once for each list register.
                 Placed::Gone => {}
                 Placed::NoLr if self.uncover_npie(dist, host, intid, held) => continue,
@@ -102,11 +100,15 @@ impl Cpu {
             self.waiting.remove(word, bit);
             self.choose(dist, word);
         }
+        if later != 0 {
+            notify |= dist.mark(self.number, later);
+        }
         notify
     }
 
     /// Determines which interrupts of a word wait.
     fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held, full: bool) -> Notify {
+        self.work = self.work.wrapping_add(SCAN);
         let bank = dist.bank(self.number, word);
         let latch = bank.latch.load(SeqCst);
         if latch | bank.level.load(SeqCst) == 0 {
@@ -196,12 +198,29 @@ impl Cpu {
         let priorities = dist.priorities(self.number, word);
         let mut best = u32::MAX;
         for n in each(0, bits) {
+            self.work = self.work.wrapping_add(1);
             let priority = u32::from(priorities.get(n & 31));
             best = best.min(priority << 16 | turn.wrapping_add(n) & 0x1ff);
         }
         let intid = best.wrapping_add(last).wrapping_add(1) & 0x1ff;
         if let Some(kept) = self.best.get_mut(word) {
             *kept = urgency((best >> 16) as u8, off) << 16 | intid;
+        }
+    }
+
+    /// Lets an interrupt wait that has been taken out of a list register.
+    fn wait(&mut self, dist: &Distributor, intid: u32) {
+        self.work = self.work.wrapping_add(MOVE);
+        let (word, bit) = place(intid);
+        let others = self.waiting.get(word);
+        self.waiting.set(word, others | bit);
+        let rank = |best: u32| best & !0xffff | self.turn(best & 0xffff);
+        let new = self.of_entry(self.entry(dist, intid)) << 16 | intid;
+        let kept = self.best.get(word).copied().unwrap_or(0);
+        if (others == 0 || rank(new) < rank(kept))
+            && let Some(best) = self.best.get_mut(word)
+        {
+            *best = new;
         }
     }
 
@@ -272,8 +291,7 @@ impl Cpu {
                 let (word, bit) = place(lr::vintid(other));
                 self.requeue_pending(dist, host, other);
                 held.pending.remove(word, bit);
-                self.waiting.add(word, bit);
-                self.choose(dist, word);
+                self.wait(dist, lr::vintid(other));
                 n
             }
             LrChoice::Spill(n, other) => {
@@ -363,8 +381,7 @@ impl Cpu {
             host.set_lr(VTIMER_LR, 0);
             self.requeue_pending(dist, host, timer);
             held.pending.remove(0, 1 << VTIMER);
-            self.waiting.add(0, 1 << VTIMER);
-            self.choose(dist, 0);
+            self.wait(dist, VTIMER);
         }
         any
     }

@@ -49,6 +49,11 @@ impl Nesting {
     }
 }
 
+/// The work ([`Cpu::work`]) of an end, with the search for the one that ends, and of making
+/// interrupts of a word active.
+const END: u32 = 8;
+const ACTIVATE: u32 = 40;
+
 impl Cpu {
     /// Spills the active interrupt of `entry`.
     pub(super) fn spill<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
@@ -75,6 +80,7 @@ impl Cpu {
         word: usize,
         bits: u32,
     ) {
+        self.work = self.work.wrapping_add(ACTIVATE);
         let group1 = dist.bank(self.number, word).group.load(Relaxed);
         if let Some(nesting) = self.nesting.get_mut(word) {
             let priorities = dist.priorities(self.number, word);
@@ -110,6 +116,7 @@ impl Cpu {
         word: usize,
         bits: u32,
     ) {
+        self.work = self.work.wrapping_add(END);
         let bank = dist.bank(self.number, word);
         self.spilled.remove(word, bits);
         self.by_register.remove(word, bits);

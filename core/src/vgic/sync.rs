@@ -31,6 +31,9 @@ impl Held {
     }
 }
 
+/// The work ([`Cpu::work`]) of telling the owners of interrupts that another vCPU held.
+const PASS_ON: u32 = 20;
+
 /// Requests of other vCPUs about the interrupts of a word.
 struct Requests {
     word: usize,
@@ -64,6 +67,7 @@ impl Cpu {
         changes: u32,
     ) -> Notify {
         self.inside = 0;
+        self.work = 0;
         let shared = dist.vcpu_words(self.number);
         // A vCPU that drew a ticket up to this one marked its change before, so that the swap below
         // finds the mark.
@@ -439,6 +443,7 @@ impl Cpu {
         if theirs == 0 {
             return Notify::NOBODY;
         }
+        self.work = self.work.wrapping_add(PASS_ON);
         dist.mark_owners(self.number, word, theirs)
     }
 

@@ -60,11 +60,11 @@ fn one_exit_does_not_choose_among_many_for_each_list_register() {
         notify = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
         let now = held(&vm).len();
         assert!(now > before || now == 7, "an exit that does nothing");
-        assert!(now <= before + 2, "{before} {now}");
+        assert!(now <= before + 3, "{before} {now}");
         exits += 1;
     }
     assert_eq!(held(&vm), (64..71).collect::<std::vec::Vec<_>>());
-    assert!(exits >= 3, "{exits}");
+    assert!(exits >= 2, "{exits}");
     assert_eq!(drained(&mut vm), (64..96).collect::<std::vec::Vec<_>>());
 }
 
@@ -81,11 +81,14 @@ fn looked_at_again<const V: bool>() {
     assert_eq!(notify, Notify(1));
     let busy = &vm.dist.vcpu_words(0).busy;
     let left = busy.load(SeqCst);
-    assert_eq!(left, 0b1_1111_0000, "two words have been");
+    assert_eq!(
+        left, 0b1_1100_0000,
+        "as many as the work of an exit has room for"
+    );
 }
 
 #[test]
-fn one_exit_looks_at_what_waits_in_two_words() {
+fn one_exit_looks_at_what_waits_in_some_words() {
     looked_at_again::<true>();
     looked_at_again::<false>();
 }
@@ -193,4 +196,89 @@ fn made_and_ended<const V: bool>() {
 fn all_spis_are_made_active_and_end() {
     made_and_ended::<true>();
     made_and_ended::<false>();
+}
+
+#[test]
+fn one_exit_moves_few_out_of_list_registers() {
+    let mut vm = large::<false>(8);
+    vm.gicd(0, 0x84, 0);
+    for intid in 33..40 {
+        vm.priority(0, intid, 0x80);
+        vm.post(intid);
+    }
+    assert_eq!(held(&vm), (33..40).collect::<std::vec::Vec<_>>());
+    // Seven more urgent ones at once.
+    for intid in 50..57 {
+        _ = vm.dist.post(intid, 0);
+    }
+    vm.inbox = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
+    let urgent = held(&vm).iter().filter(|intid| **intid >= 50).count();
+    assert_eq!((vm.inbox, urgent), (Notify(1), 2));
+    vm.settle();
+    assert_eq!(held(&vm), (50..57).collect::<std::vec::Vec<_>>());
+    assert_eq!(vm.drain(0).len(), 14);
+}
+
+/// Whether an exit leaves all scans to the next one, that of word 0, too.
+fn leaves_all<const V: bool>(vm: &mut Vm<V>) -> bool {
+    vm.inbox |= vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
+    vm.dist.vcpu_words(0).busy.load(SeqCst) & 1 != 0
+}
+
+fn busy_otherwise<const V: bool>() {
+    // Ten ends of spilled interrupts; what they leave behind is scanned in another exit.
+    let mut vm = large::<V>(4);
+    let spis = nest(&mut vm, 14);
+    for intid in spis.iter().rev().take(12) {
+        vm.boards[0].end(*intid);
+    }
+    assert!(leaves_all(&mut vm), "ends");
+    vm.settle();
+    assert_eq!(active(&mut vm).len(), 2);
+
+    // A word made active, and three ends.
+    let mut vm = large::<V>(4);
+    let spis = nest(&mut vm, 8);
+    for intid in spis.iter().rev().take(6) {
+        vm.boards[0].end(*intid);
+    }
+    vm.dist.vcpu_words(0).set_active.add(4, 0xff00_0000);
+    _ = vm.dist.mark(0, 0x10 | crate::vgic::shared::REQUESTS);
+    assert!(leaves_all(&mut vm), "a word made active");
+    vm.settle();
+    assert_eq!(active(&mut vm).len(), 10);
+
+    // Interrupts of four words end that another vCPU waits for.
+    let mut vm = Vm::<V>::new(2, 5, &[]);
+    let version = if V { Version::V2 } else { Version::V3 };
+    vm.dist.reset(version, 2, 256, 27);
+    vm.start(0);
+    vm.start(1);
+    vm.gicd(0, 0, 3);
+    for word in 1..5 {
+        let intid = 32 * word;
+        vm.bits(0, 2, u64::from(word), 1);
+        vm.priority(0, intid, 0xf0 - 8 * word as u8);
+        vm.route(0, intid, 0);
+        vm.post(intid);
+        assert_eq!(vm.acknowledge(0), Some(intid));
+    }
+    for word in 1..5 {
+        vm.route(0, 32 * word, 1);
+        vm.post(32 * word);
+    }
+    for word in (1..5).rev() {
+        vm.boards[0].end(32 * word);
+    }
+    assert!(leaves_all(&mut vm), "passed on");
+    vm.settle();
+    let mut taken = vm.drain(1);
+    taken.sort_unstable();
+    assert_eq!(taken, [32, 64, 96, 128]);
+}
+
+#[test]
+fn an_exit_that_has_done_much_leaves_scans_to_the_next() {
+    busy_otherwise::<true>();
+    busy_otherwise::<false>();
 }
