@@ -35,6 +35,7 @@ pub(crate) enum Way {
 impl Model {
     /// EL2 has loaded or stored.
     pub fn access(&mut self, at: At, va: u64, access: &Access, machine: &dyn Machine) {
+        self.check_code(at, machine);
         if !self.fresh.is_empty() || !self.cpus[at.cpu].is_quiet() {
             self.check_use(at, va);
         }

@@ -1,5 +1,7 @@
 //! State of one CPU that the rules need.
 
+use std::collections::HashSet;
+
 use crate::decode::{Register, Scope, Tlbi};
 use crate::memory::{ByNumber, Store};
 
@@ -115,6 +117,8 @@ pub struct Cpu {
     pub parent: Option<Parent>,
     /// A write to active states that may be under way.
     pub posted: Option<Posted>,
+    /// Pages of its code that have been looked at since its map was another one.
+    pub executed: HashSet<u64>,
     /// VMID of the guest that was entered last.
     pub last_guest: Option<u16>,
     /// Address at which an SGI was acknowledged that no DSB has followed.

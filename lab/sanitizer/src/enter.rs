@@ -1,7 +1,7 @@
 //! The ways into a new translation: the MMU of EL2 turned on, its map changed, a guest entered.
 
 use crate::decode::Register;
-use crate::memory::{CacheLine, LINE, Page, Store};
+use crate::memory::{CacheLine, LINE, PAGE, Page, Store};
 use crate::model::{At, Machine, Model};
 use crate::tables::Stage;
 use bulkhead_plugin::sanitizer::Rule;
@@ -295,6 +295,32 @@ impl Model {
             );
             self.report(at, Rule::Instructions, what);
             self.cpus[at.cpu].invalidated = content;
+        }
+    }
+
+    /// EL2 executes no instructions that it has stored, unless the caches know them (*Synchronization and coherency issues between data and
+    /// instruction accesses*).
+    pub(crate) fn check_code(&mut self, at: At, machine: &dyn Machine) {
+        if !self.cpus[at.cpu].executed.insert(at.pc / PAGE) {
+            return;
+        }
+        let Some(pa) = self.translate(at, at.pc, machine) else {
+            return;
+        };
+        let Some(page) = self.memory.get(pa) else {
+            return;
+        };
+        let cleaned = page.cleaned;
+        let dirty = page.unclean().find_map(|(_, line)| line.store());
+        if let Some(store) = dirty {
+            let what = format!(
+                "is in a page that was stored to at pc {:#x} and is not cleaned",
+                store.pc
+            );
+            self.report(at, Rule::Instructions, what);
+        } else if cleaned > self.cpus[at.cpu].invalidated {
+            let what = "is in a page that EL2 has stored to; since that was cleaned the instruction cache of this pCPU was not invalidated";
+            self.report(at, Rule::Instructions, what.to_owned());
         }
     }
 

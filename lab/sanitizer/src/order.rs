@@ -21,6 +21,7 @@ const MMU: u64 = 1;
 impl Model {
     /// EL2 is about to execute an instruction; `rt` is the number of its Xt.
     pub fn execute(&mut self, at: At, op: Op, rt: u8, machine: &dyn Machine) {
+        self.check_code(at, machine);
         let xt = || if rt < 31 { machine.x(rt) } else { 0 };
         match op {
             Op::Isb => self.synchronize(at.cpu),
@@ -405,6 +406,9 @@ impl Model {
             pc: at.pc,
             changed: old ^ value,
         });
+        if matches!(register, Register::Ttbr0 | Register::Sctlr) {
+            cpu.executed.clear();
+        }
         if register == Register::Ttbr0 && was_on && old != value {
             cpu.former_root = Some(old & ROOT);
         }

@@ -104,6 +104,36 @@ fn instructions_are_dropped_before_the_clean_is_complete() {
     judge(program, &[Rule::Instructions]);
 }
 
+/// Stores two instructions of EL2 and calls them.
+fn call_stored(machine: &mut Machine, clean: bool, drop: bool) {
+    let code =
+        translate(&mut machine.first).store(STORED, u64::from(RET) << 32 | u64::from(DSB_SY));
+    if clean {
+        code.sys(DC_CVAC, STORED);
+    }
+    code.ops(&[DSB_SY]);
+    if drop {
+        code.ops(&[IC_IALLU]);
+    }
+    enter(code.ops(&[DSB_NSH, ISB]).mov(4, STORED).ops(&[BLR_X4]));
+}
+
+#[test]
+fn el2_executes_what_it_has_stored_and_not_cleaned() {
+    judge(
+        |machine, planted| call_stored(machine, !planted, true),
+        &[Rule::Instructions],
+    );
+}
+
+#[test]
+fn el2_executes_what_its_instruction_cache_may_have_otherwise() {
+    judge(
+        |machine, planted| call_stored(machine, true, !planted),
+        &[Rule::Instructions],
+    );
+}
+
 #[test]
 fn what_was_written_past_the_cache_is_read_through_it() {
     let program: Program = |machine, planted| {

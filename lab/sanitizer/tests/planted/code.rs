@@ -7,6 +7,9 @@ pub const DSB_ISH: u32 = 0xd503_3b9f;
 pub const DSB_ISHST: u32 = 0xd503_3a9f;
 pub const DSB_NSH: u32 = 0xd503_379f;
 pub const DMB_ISHST: u32 = 0xd503_3abf;
+pub const RET: u32 = 0xd65f_03c0;
+/// `blr x4`
+pub const BLR_X4: u32 = 0xd63f_0080;
 pub const ERET: u32 = 0xd69f_03e0;
 pub const HVC: u32 = 0xd400_0002;
 pub const SMC: u32 = 0xd400_0003;

@@ -15,6 +15,8 @@ const VECTORS: u64 = BASE + 0x8000;
 const AGAIN: u64 = BASE + 0x9000;
 /// Address of the code that the second CPU executes.
 pub const SECOND: u64 = BASE + 0xa000;
+/// Where EL2 stores code of its own.
+pub const STORED: u64 = BASE + 0xb000;
 const END: u64 = BASE + 0x10_0000;
 
 /// EL2's map: a root, and the gigabyte of the board's RAM.
