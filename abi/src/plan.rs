@@ -22,7 +22,7 @@ pub use io::*;
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -57,8 +57,7 @@ pub const IPA_BITS: u32 = 39;
 pub const LOAD_LIMIT: u64 = 128 << 30;
 /// SPIs that a vGIC offers at most (INTIDs 32 to 287); always a multiple of 32.
 pub const MAX_SPIS: u32 = 256;
-/// Pages of the page pool for each pCPU: 3 translation tables, 2 of the stack on which it starts and waits, 5 of
-/// state.
+/// Pages of the page pool for each pCPU: 3 translation tables, 2 of the stack on which it starts and waits, 5 of state.
 pub const PCPU_PAGES: u32 = 10;
 /// Pages of the page pool for each vCPU: 2 of its stack at EL2, 3 of state.
 pub const VCPU_PAGES: u32 = 5;
@@ -217,12 +216,11 @@ pub struct Board {
     pub colours: u32,
 }
 
-/// The image as the host tool built it. It may be loaded anywhere in the board's memory where it
-/// touches no VM's memory; `base` is where the plan expects it.
+/// The image as the host tool built it. It may be loaded anywhere in the board's memory where it touches no VM's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Image {
-    /// Physical address at which the plan keeps room for the image.
+    /// Physical address at which the plan keeps room for it.
     pub base: u64,
     /// Bytes that the image takes in memory, page pool included: `image_size` of its arm64 header.
     pub size: u64,
@@ -230,9 +228,11 @@ pub struct Image {
     pub plan_offset: u64,
     /// Bytes from the start of the image to the page pool: behind the last payload.
     pub page_pool_offset: u64,
-    /// Pages of the page pool: for each pCPU [`PCPU_PAGES`], then for each vCPU and each service thread [`VCPU_PAGES`],
-    /// then for each VM [`VM_PAGES`], then the stage-2 tables of all VMs in their order ([`Vm::s2_root`]), then for each virtio device
-    /// [`VIRTIO_PAGES`], then [`ServiceThread::pages`] for each service thread.
+    /// Colours of EL2's own pages, as in [`Region::colours`]. If it has not all, it copies itself into pages of these at start.
+    pub colours: u64,
+    /// Pages of the page pool: for each pCPU [`PCPU_PAGES`], for each vCPU and service thread [`VCPU_PAGES`], for each VM [`VM_PAGES`], then the
+    /// stage-2 tables ([`Vm::s2_root`]), then for each virtio device [`VIRTIO_PAGES`], for each service thread [`ServiceThread::pages`]. With
+    /// [`colours`](Self::colours) EL2 and the plan follow, each part starts at a multiple of 64 pages, and devices have whole runs of colours.
     pub page_pool_pages: u32,
     /// [`Profile`] of the EL2 in the image.
     pub profile: u32,

@@ -2,15 +2,15 @@
 
 use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{
-    ALL_COLOURS, IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread,
-    VIRTIO_REGISTERS_PAGE, VM_PMU, VM_WAITS,
+    IRQ_EDGE, PAGE, Region, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE,
+    VM_PMU, VM_WAITS,
 };
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::console::text::TextLine;
 #[cfg(not(feature = "gicv2"))]
 use bulkhead_core::gppt::{Mode, Reclaim};
-use bulkhead_core::plan::{Invariant, Plan, Violation, table_name_for};
+use bulkhead_core::plan::{Invariant, PagePool as Parts, Plan, Violation, table_name_for};
 use bulkhead_core::stage2::{self, Builder};
 use bulkhead_core::virtio::pages;
 
@@ -55,8 +55,8 @@ pub fn primary(tree: u64, load: u64) -> ! {
         ));
         last_words(uart, &line)
     }
-    let plan = match prove(&tree, load) {
-        Ok(plan) => plan,
+    let (plan, parts) = match prove(&tree, load) {
+        Ok(proven) => proven,
         Err(violation) => refuse(uart, violation, load),
     };
     let board = &plan.header.board;
@@ -87,19 +87,16 @@ pub fn primary(tree: u64, load: u64) -> ! {
     page_pool::set_loaded_at(load);
     greet(uart, &plan);
 
-    let mut page_pool = PagePool::open(
-        &mut copy_windows,
-        page_pool::base(),
-        plan.header.image.page_pool_pages as usize,
-    );
+    let mut page_pool = PagePool::open(&mut copy_windows, parts);
+    mmu::move_image(&mut copy_windows, &page_pool);
     share_vms(&mut copy_windows, &page_pool);
-    map_vcpus(&mut page_pool);
+    map_vcpus(&page_pool);
     random::start(&page_pool, tree.rng_seed);
     boot::forget_stack();
     build_stage2(&mut page_pool);
     start_distributor(&mut copy_windows, uart);
     read_clock(&mut copy_windows);
-    make_private_maps(&mut copy_windows, &mut page_pool, uart);
+    make_private_maps(&mut copy_windows, &page_pool, uart);
     if IO {
         for (n, row) in plan.service_threads().iter().enumerate() {
             make_service_map(&mut page_pool, n, row);
@@ -157,9 +154,9 @@ fn plan_uart() -> Option<u64> {
 }
 
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
-fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
+fn prove(tree: &BootTree, load: u64) -> Result<(Plan<'static>, Parts), Violation> {
     let plan = Plan::open_for::<LEVEL>(boot::behind_el2())?;
-    plan.check_for::<LEVEL>()?;
+    let parts = plan.check_for::<LEVEL>()?;
     if plan.header.board.gic_version != gic::VERSION {
         return Err(Violation::header(Invariant::GicVersion));
     }
@@ -170,7 +167,7 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
         return Err(Violation::header(Invariant::Profile));
     }
     plan.fits(&tree.found(cpu::affinity(), load))?;
-    Ok(plan)
+    Ok((plan, parts))
 }
 
 /// Prints which invariant is broken, where, and what it means, and switches the board off.
@@ -234,11 +231,11 @@ fn greet(uart: Uart, plan: &Plan) {
 /// Maps the pages of every VM and virtio device for all pCPUs.
 fn share_vms(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
     for index in 0..plan().vms.len() {
-        mmu::share_vm_pages(index, page_pool.pa(page_pool::vm_page_number(index)));
+        mmu::share_vm_pages(page_pool, index);
     }
     if IO {
         for device in 0..plan().virtio_devices().len() {
-            mmu::share_virtio_pages(device, page_pool.pa(page_pool::virtio_page_number(device)));
+            mmu::share_virtio_pages(page_pool, device);
         }
     }
     mmu::share_vm_block(copy_windows);
@@ -246,7 +243,7 @@ fn share_vms(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
 }
 
 /// Maps the pages of every vCPU and service thread where it may run.
-fn map_vcpus(page_pool: &mut PagePool) {
+fn map_vcpus(page_pool: &PagePool) {
     for (id, row) in plan().vcpus.iter().enumerate() {
         mmu::map_vcpu(page_pool, id, plan().may_run_on(row));
     }
@@ -261,17 +258,16 @@ fn map_vcpus(page_pool: &mut PagePool) {
 
 /// Builds the stage-2 tables of all VMs. The proof of the plan says that this cannot fail.
 fn build_stage2(page_pool: &mut PagePool) {
-    let page_pool_base = page_pool.pa(0);
     for (index, row) in plan().vms.iter().enumerate() {
         let regions = plan().regions_of(index);
         let most = row.s2_pages;
         let place = stage2::with_root(row.s2_root, most.into(), stage2::colours_of(regions));
-        let first = page_pool::page_at(place.pa);
-        let base = page_pool.pa(first);
+        let base = page_pool::loaded_at().wrapping_add(place.pa);
         let stolen = page_pool::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
         let stolen = page_pool.pa(stolen);
         // Among those of other VMs, where it keeps to colours.
-        let pages = page_pool.tables(first, usize::MAX);
+        let virtio = *page_pool;
+        let pages = page_pool.tables(base);
         let Ok(mut builder) = Builder::new(pages, base, place.colours, most as usize) else {
             continue;
         };
@@ -283,7 +279,7 @@ fn build_stage2(page_pool: &mut PagePool) {
                 region.pa = stolen;
             }
             if IO && region.kind == RegionKind::VirtioRegisters as u16 {
-                region.pa = registers_at(page_pool_base, index, region.ipa);
+                region.pa = registers_at(&virtio, index, region.ipa);
             }
             if builder.map(&region).is_err() {
                 // Accesses to a region that is not mapped fault in its VM. A wrong mapping cannot
@@ -305,26 +301,30 @@ fn read_clock(copy_windows: &mut CopyWindows) {
 }
 
 /// Returns the physical address of the registers of the virtio device that a VM has at an IPA.
-fn registers_at(page_pool: u64, vm: usize, ipa: u64) -> u64 {
+fn registers_at(page_pool: &PagePool, vm: usize, ipa: u64) -> u64 {
     let device = virtio::of_vm(vm).find(|(_, row)| row.ipa == ipa);
-    let page = device.map_or(0, |(device, _)| page_pool::virtio_page_number(device));
-    let page = page.wrapping_add(VIRTIO_REGISTERS_PAGE as usize) as u64;
-    page_pool.wrapping_add(page.wrapping_mul(PAGE))
+    let page = device.map_or(0, |(device, _)| mmu::virtio_page_number(device));
+    let page = page.wrapping_add(VIRTIO_REGISTERS_PAGE as usize);
+    page_pool.page_of(&page_pool.parts.virtio, page)
 }
 
 /// Builds the map of what a service thread reaches, and adds it to that of its pCPU.
 fn make_service_map(page_pool: &mut PagePool, service: usize, row: &ServiceThread) {
-    let first = page_pool::service_page_number(service);
-    let state = pages::state_pages(plan(), service);
-    set_state_pages(service, state);
-    let root = first.wrapping_add(state as usize);
-    let tables = u64::from(row.pages).saturating_sub(state) as usize;
-    let (state_pa, base) = (page_pool.pa(first), page_pool.pa(root));
-    let pages = page_pool.tables(root, tables);
-    let Ok(mut builder) = Builder::new(pages, base, ALL_COLOURS, tables) else {
+    let Some((state, tables)) = plan().service_of(&page_pool.parts, service) else {
         return;
     };
-    let own = core::iter::once(pages::state(state, state_pa));
+    set_state_pages(service, state.size / PAGE);
+    let start = page_pool::loaded_at();
+    let (base, most) = (start.wrapping_add(tables.pa), tables.size / PAGE);
+    let root = page_pool.page_of(&tables, 0);
+    let pages = page_pool.tables(base);
+    let Ok(mut builder) = Builder::new(pages, base, tables.colours, most as usize) else {
+        return;
+    };
+    let own = core::iter::once(pages::state(Region {
+        pa: start.wrapping_add(state.pa),
+        ..state
+    }));
     let memory = pages::reached(plan(), service).map(|reached| reached.region);
     for region in own.chain(memory) {
         if builder.map_for_el2(&region).is_err() {
@@ -332,8 +332,7 @@ fn make_service_map(page_pool: &mut PagePool, service: usize, row: &ServiceThrea
             break;
         }
     }
-    let pcpu = usize::from(row.pcpu).wrapping_mul(layout::PCPU_PAGES);
-    mmu::add_service_map(page_pool, pcpu, root);
+    mmu::add_service_map(page_pool, row.pcpu.into(), root);
 }
 
 /// Puts the distributor into its first state and routes every SPI of the plan to its pCPU. The boot
@@ -448,7 +447,7 @@ fn hold_stage2_roots() {
 }
 
 /// Builds the private memory map of every pCPU.
-fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &mut PagePool, said: Uart) {
+fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &PagePool, said: Uart) {
     let board = &plan().header.board;
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
         let Some(frames) = gic::private_frames(copy_windows, board, pcpu.mpidr) else {
@@ -463,7 +462,6 @@ fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &mut PagePool, s
             pa: uart::page_of(board.uart).0,
             pages: 1,
         });
-        let first = index.wrapping_mul(layout::PCPU_PAGES);
-        mmu::make_private(page_pool, index, first, frames.into_iter().chain(uart));
+        mmu::make_private(page_pool, index, frames.into_iter().chain(uart));
     }
 }

@@ -6,7 +6,8 @@ use bulkhead_abi::plan::*;
 
 use super::sample::Sample;
 use super::tests::verdict;
-use super::{Invariant, Plan};
+use super::view::MANAGED;
+use super::{Invariant, Plan, page_of};
 
 const EVEN: u64 = 0x5555_5555_5555_5555;
 const ODD: u64 = !EVEN;
@@ -57,7 +58,6 @@ fn tables_have_the_colours_of_ram() {
         let bytes = sample.bytes();
         let plan = Plan::open(&bytes).expect("the frame is sound");
         plan.check().expect("it is sound");
-        assert_eq!(plan.tables_end() % PAGE, 0);
         let places: Vec<Region> = (0..2).filter_map(|vm| plan.tables_of(vm)).collect();
         (
             plan.vms[0].s2_root / PAGE,
@@ -74,6 +74,84 @@ fn tables_have_the_colours_of_ram() {
     assert_eq!((first % 64, second), (0, first + 1));
     assert_eq!((places[0].colours, places[1].colours), (EVEN, ODD));
     assert_eq!(places[0].pa, places[1].pa);
+}
+
+#[test]
+fn el2_has_colours_that_vms_have_if_they_say_so() {
+    const HALF: u64 = 0x1111_1111_1111_1111;
+    let [ram, shared, other, theirs] = ROWS;
+    // The shared memory has its two VMs' colours, and only these.
+    let own = |change: &dyn Fn(&mut Sample)| {
+        told(|sample| {
+            sample.colours = HALF;
+            for row in [ram, shared, other, theirs] {
+                sample.regions[row].colours &= !HALF;
+            }
+            change(sample);
+        })
+    };
+    for row in [shared, theirs] {
+        assert_ne!(Sample::good().regions[row].shared, NONE);
+    }
+    let groups = |sample: &mut Sample| {
+        for row in [shared, theirs] {
+            sample.regions[row].pa = sample.regions[shared].pa.next_multiple_of(COLOUR_GROUP);
+        }
+    };
+    assert_eq!(own(&groups), Ok(()));
+    let one = |sample: &mut Sample| {
+        groups(sample);
+        sample.regions[ram].colours |= 1 << 60;
+    };
+    assert_eq!(own(&one), Err(Invariant::El2Colours));
+    let says = |sample: &mut Sample| {
+        one(sample);
+        share(sample, &[0]);
+    };
+    assert_eq!(own(&says), Ok(()));
+    assert_eq!(
+        own(&|sample| sample.colours = 0),
+        Err(Invariant::El2Colours)
+    );
+}
+
+#[test]
+fn el2_lies_among_the_tables_of_vms_and_has_all_its_parts() {
+    const HALF: u64 = 0x1111_1111_1111_1111;
+    let mut sample = Sample::good();
+    let [ram, shared, other, theirs] = ROWS;
+    sample.colours = HALF;
+    for row in [ram, shared, other, theirs] {
+        sample.regions[row].colours = EVEN & !HALF;
+    }
+    share(&mut sample, &[0, 1]);
+    sample.regions[other].pa = 0x4300_0000;
+    for row in [shared, theirs] {
+        sample.regions[row].pa = sample.regions[shared].pa.next_multiple_of(COLOUR_GROUP);
+    }
+    let bytes = sample.bytes();
+    let plan = Plan::open(&bytes).expect("the frame is sound");
+    plan.check().expect("it is sound");
+    let mut tables = Vec::new();
+    let page_pool = plan
+        .page_pool::<MANAGED>(|_, place| tables.push(*place))
+        .expect("it fits");
+    // Each VM's lie among pages of EL2.
+    assert_eq!(page_pool.threads.pa, tables[0].pa);
+    assert_eq!(page_pool.threads.pa % COLOUR_GROUP, 0);
+    assert!(tables[1].pa > tables[0].pa);
+    assert_eq!(page_pool.image.pa, tables[1].pa);
+    let image = &plan.header.image;
+    assert_eq!(
+        page_pool.image.size,
+        (image.plan_offset + plan.header.size).next_multiple_of(PAGE)
+    );
+    assert_eq!(page_pool.end, image.size);
+    for part in [page_pool.threads, page_pool.image] {
+        for page in 0..part.size / PAGE {
+            assert_ne!(HALF >> (page_of(&part, page) / PAGE % 64) & 1, 0);
+        }
+    }
 }
 
 #[test]

@@ -130,6 +130,7 @@ cases! {
     UartKind: ["Board.uart_kind" R, Set(7)];
     ReservedZero: ["Board.event" R, Set(1)];
     BoardColours: ["Board.colours" R, Set(16)];
+    El2Colours: ["Image.colours" R, Set(0)];
     BoardColours: ["Board.cache_level" R, Set(2)];
     BoardColours: ["Board.cache_level" R, Set(2)]["Board.colours" R, Set(24)];
     BoardColours: ["Board.cache_level" R, Set(2)]["Board.colours" R, Set(128)];

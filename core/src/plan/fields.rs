@@ -102,6 +102,7 @@ fields!(
         size,
         plan_offset,
         page_pool_offset,
+        colours,
         page_pool_pages,
         profile,
     ]

@@ -263,7 +263,8 @@ fn another_profile_knows_no_rights() {
     sample.rights.clear();
     let opened = |sample: &Sample| {
         let bytes = sample.bytes();
-        let found = Plan::open_for::<IO>(&bytes).and_then(|plan| plan.check_for::<IO>());
+        let found =
+            Plan::open_for::<IO>(&bytes).and_then(|plan| plan.check_for::<IO>().map(|_| ()));
         found.map_err(|violation| violation.invariant)
     };
     assert_eq!(opened(&sample), Err(Invariant::PlanSize));
@@ -273,7 +274,7 @@ fn another_profile_knows_no_rights() {
     let word = RegionKind::StopWord as u16;
     sample.regions.retain(|row| row.kind != word);
     let bytes = sample.bytes();
-    let found = Plan::open_for::<IO>(&bytes).and_then(|plan| plan.check_for::<IO>());
+    let found = Plan::open_for::<IO>(&bytes).and_then(|plan| plan.check_for::<IO>().map(|_| ()));
     let found = found.map_err(|violation| violation.invariant);
     assert_eq!(found, Err(Invariant::VirtioConsole));
 }

@@ -33,6 +33,8 @@ pub struct Sample {
     pub queues: Vec<Virtqueue>,
     pub rights: Vec<Right>,
     pub stops: Vec<Stop>,
+    /// EL2's.
+    pub colours: u64,
 }
 
 /// Offset of the plan in the image.
@@ -285,6 +287,7 @@ impl Sample {
             queues: Vec::new(),
             rights: Vec::new(),
             stops: Vec::new(),
+            colours: ALL_COLOURS,
         }
     }
 
@@ -452,7 +455,10 @@ impl Sample {
         let before = self.pcpus.len() as u32 * PCPU_PAGES
             + (self.vcpus.len() + self.threads.len()) as u32 * VCPU_PAGES
             + self.vms.len() as u32 * VM_PAGES;
-        let mut places = Placement::from(page_pool_offset + u64::from(before) * PAGE);
+        let own = self.colours;
+        let mut places = Placement::from(page_pool_offset);
+        // Without a colour it is refused.
+        let _ = places.next(before.into(), own);
         for (index, vm) in sample.vms.iter_mut().enumerate() {
             let ram = self.regions.iter().find(|region| {
                 usize::from(region.vm) == index && region.kind == RegionKind::Ram as u16
@@ -460,6 +466,13 @@ impl Sample {
             let colours = ram.map_or(ALL_COLOURS, |ram| ram.colours);
             let place = places.next(vm.s2_pages.into(), colours);
             vm.s2_root = place.map_or(0, |place| root(&place));
+        }
+        if own != ALL_COLOURS {
+            assert!(
+                self.virtio.is_empty(),
+                "the places of devices are not known here"
+            );
+            let _ = places.next((PLAN + size).div_ceil(PAGE), own);
         }
         let writer = body(&sample.vms, Some(first));
         let page_pool_pages = ((places.end() - page_pool_offset) / PAGE) as u32
@@ -487,6 +500,7 @@ impl Sample {
                 size: page_pool_offset + u64::from(page_pool_pages) * PAGE,
                 plan_offset: PLAN,
                 page_pool_offset,
+                colours: own,
                 page_pool_pages,
                 profile: profile as u32,
             },

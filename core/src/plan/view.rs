@@ -1,14 +1,13 @@
 //! A typed view of a plan in memory.
 
 use bulkhead_abi::plan::{
-    Backend, Call, CpuPolicy, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, PAGE,
-    Payload, Pcpu, Profile, Quiet, Region, Right, Seed, ServiceThread, Stop, TableId, VERSION,
-    VIRTIO_PAGES, Vcpu, VirtioDevice, Virtqueue, Vm,
+    Backend, Call, CpuPolicy, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload,
+    Pcpu, Profile, Quiet, Region, Right, Seed, ServiceThread, Stop, TableId, VERSION, Vcpu,
+    VirtioDevice, Virtqueue, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::violation::{At, Invariant, Violation};
-use crate::stage2;
 
 /// A plan whose frame is sound: every table is at the place that the header gives. [`Plan::check`]
 /// checks the contents.
@@ -192,27 +191,6 @@ impl<'a> Plan<'a> {
     /// The regions of a VM, ascending by IPA.
     pub fn regions_of(&self, vm: usize) -> &'a [Region] {
         rows_of(self.regions, vm)
-    }
-
-    /// Where the stage-2 tables of a VM lie in the image: their address is the offset from its start.
-    pub fn tables_of(&self, vm: usize) -> Option<Region> {
-        let row = self.vms.get(vm)?;
-        let colours = stage2::colours_of(self.regions_of(vm));
-        Some(stage2::with_root(row.s2_root, row.s2_pages.into(), colours))
-    }
-
-    /// Pages of the page pool behind the stage-2 tables, which are its last: of virtio devices, and of what service threads reach.
-    pub fn virtio_pages(&self) -> u64 {
-        let devices = (self.virtio_devices().len() as u64).wrapping_mul(VIRTIO_PAGES.into());
-        let threads = self.service_threads().iter();
-        let own = threads.map(|thread| u64::from(thread.pages));
-        own.fold(devices, u64::wrapping_add)
-    }
-
-    /// The offset in the image of what lies behind all stage-2 tables.
-    pub fn tables_end(&self) -> u64 {
-        let behind = self.virtio_pages().wrapping_mul(PAGE);
-        self.header.image.size.wrapping_sub(behind)
     }
 
     /// The payloads of a VM.

@@ -95,6 +95,7 @@ invariants! {
         GicVersion = "gic-version": "The interrupt controller is a GICv2 or a GICv3.",
         UartKind = "uart-kind": "The console UART is a PL011, one of Cadence's, NXP's i.MX, Amlogic's Meson or the 8250's family, and EL2 is built for it.",
         BoardColours = "board-colours": "A cache whose colours EL2 compares with the CPU's has a level from 1 to 7 and 2 to 64 colours, a power of two.",
+        El2Colours = "el2-colours": "EL2 has a colour of memory at least; if it has not all, no VM has memory of one of these unless it says so.",
         BoardFrame = "board-frame": "The frames of GIC, UART and clock have the alignment and the size that their hardware has; those of the other GIC version are 0.",
         BoardFrameOverlap = "board-frame-overlap": "The frames of GIC, UART and clock overlap neither each other nor memory.",
         BoardIntid = "board-intid": "The console UART has an SPI; the virtual, physical and EL2 timers and GIC maintenance have four different PPIs.",

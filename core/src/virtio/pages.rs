@@ -5,6 +5,7 @@ use bulkhead_abi::plan::{
     ACCESS_UNCACHED, ALL_COLOURS, MAX_ROWS, MAX_VIRTIO_DEVICES, PAGE, Region, RegionKind,
     ServiceThread,
 };
+use zerocopy::FromZeros;
 
 use crate::plan::Plan;
 use crate::stage2::pages_needed;
@@ -68,18 +69,24 @@ pub fn state_pages(plan: &Plan, service: usize) -> u64 {
     })
 }
 
-/// The state as a region; `pa` is that of its first page.
-pub fn state(pages: u64, pa: u64) -> Region {
+/// The state as a region of the map, where its place is this.
+pub fn state(place: Region) -> Region {
     Region {
-        vm: 0,
         kind: RegionKind::Ram as u16,
-        access: 0,
-        shared: 0,
         ipa: START,
-        pa,
+        ..place
+    }
+}
+
+/// Tables for so many pages of state, which no block can map.
+pub fn tables_of_state(pages: u64) -> u64 {
+    let place = Region {
+        pa: PAGE,
         size: pages.wrapping_mul(PAGE),
         colours: ALL_COLOURS,
-    }
+        ..Region::new_zeroed()
+    };
+    pages_needed(&[state(place)]).wrapping_sub(1)
 }
 
 /// Whether a region is memory that a device of its VM reaches. The service thread's map is cacheable; memory that no VM caches is left out, so
@@ -111,8 +118,7 @@ pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = R
 pub fn pages(plan: &Plan, service: usize) -> Option<u64> {
     let below = |region: &Region| pages_needed(core::slice::from_ref(region)).wrapping_sub(1);
     let own = state_pages(plan, service);
-    // The pages of the pool are not where a block could map them.
-    let own_tables = below(&state(own, PAGE));
+    let own_tables = tables_of_state(own);
     let memory = |region: &&Region| is_reached(region) && reaches(plan, service, region.vm);
     let wanted = plan
         .regions

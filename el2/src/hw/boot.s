@@ -168,6 +168,34 @@ enter_private_map:
     mov     x30, xzr
     b       pcpu_main
 
+// Goes on in a copy of the image. x0: physical address of the root of a boot map that has the copy where the image was, x1: address at which
+// the image was loaded. It runs at the physical address meanwhile, which is the same in both maps, and uses no stack before it has copied it.
+    .text
+    .global enter_copy
+enter_copy:
+    ldr     x2, =_head
+    sub     x1, x1, x2              // from virtual to physical
+    mov     x7, x30
+    adr     x30, 1f
+    add     x30, x30, x1
+    ret
+1:  msr     ttbr0_el2, x0
+    isb
+    tlbi    alle2
+    dsb     nsh
+    ic      iallu
+    dsb     nsh
+    isb
+    ldr     x2, =BOOT_STACK_TOP
+    add     x3, x2, x1              // the stack so far: the first map has it at its physical address, too
+    mov     x4, sp
+1:  ldp     x5, x6, [x3, #-16]!
+    stp     x5, x6, [x2, #-16]!
+    cmp     x2, x4
+    b.hi    1b
+    mov     x30, x7
+    ret
+
 // Memory that the code above needs before any other exists. The three tables of the boot map are
 // adjacent.
     .section .bss.boot, "aw", @nobits

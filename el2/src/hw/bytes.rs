@@ -1,9 +1,11 @@
-//! Bytes of mapped memory: the functions that the compiler calls by name, and zeroing of whole
-//! pages.
+//! Bytes of mapped memory: the functions that the compiler calls by name, zeroing of whole pages, copying and cleaning.
 
-use super::sysreg::read;
+use super::sysreg::{dsb, read};
 
 core::arch::global_asm!(include_str!("bytes.s"));
+
+/// The minimum size of a cache line in bytes, by which `dc zva` and `dc civac` step.
+const LINE: u64 = 64;
 
 /// Zeroes whole pages, and cleans and invalidates them to the point of coherency, which is complete
 /// after a barrier. Invalidates, because a guest writes with its caches off first: a line that
@@ -39,4 +41,45 @@ pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
             }
         }
     }
+}
+
+/// Copies words between addresses that are multiples of 8.
+///
+/// # Safety
+/// The source is mapped, the target for writing, both as Normal memory, and nobody holds a reference to the target.
+#[inline(never)]
+pub(super) unsafe fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
+    let end = source.wrapping_add(bytes & !7);
+    let pairs = source.wrapping_add(bytes & !15);
+    while source < pairs {
+        // SAFETY: [R-COPY-WINDOW] the caller's promise.
+        unsafe {
+            core::arch::asm!(
+                "ldp {0}, {1}, [{2}], #16", "stp {0}, {1}, [{3}], #16",
+                out(reg) _, out(reg) _, inout(reg) source, inout(reg) target, options(nostack)
+            );
+        }
+    }
+    if source < end {
+        // SAFETY: [R-COPY-WINDOW] the caller's promise.
+        unsafe {
+            core::arch::asm!("ldr {0}, [{1}]", "str {0}, [{2}]", out(reg) _, in(reg) source, in(reg) target, options(nostack));
+        }
+    }
+}
+
+/// Cleans and invalidates a range to the point of coherency.
+///
+/// # Safety
+/// The range is mapped.
+#[inline(never)]
+pub(super) unsafe fn clean(address: u64, bytes: u64) {
+    let mut at = address & !LINE.wrapping_sub(1);
+    let end = address.wrapping_add(bytes);
+    while at < end {
+        // SAFETY: [R-COPY-WINDOW] cleaning changes no data; the rest is the caller's promise.
+        unsafe { core::arch::asm!("dc civac, {0}", in(reg) at, options(nostack)) }
+        at = at.wrapping_add(LINE);
+    }
+    dsb();
 }

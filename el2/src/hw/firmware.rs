@@ -4,7 +4,8 @@
 
 use bulkhead_abi::plan::Pcpu;
 
-use super::mmu::{CopyWindows, physical};
+use super::mmu::CopyWindows;
+use super::page_pool::loaded;
 
 unsafe extern "C" {
     #[cfg(not(feature = "spin-table"))]
@@ -42,7 +43,7 @@ pub fn start_pcpu(_: &mut CopyWindows, row: &Pcpu, index: usize) -> u64 {
     if row.release != 0 {
         return u64::MAX;
     }
-    let entry = physical(start_secondary_cpu as *const () as u64);
+    let entry = loaded(start_secondary_cpu as *const () as u64);
     smc(0xc400_0003, row.mpidr & 0xff_00ff_ffff, entry, index as u64)
 }
 
@@ -54,7 +55,7 @@ pub fn start_pcpu(copy_windows: &mut CopyWindows, row: &Pcpu, _: usize) -> u64 {
     if row.release == 0 {
         return u64::MAX;
     }
-    let entry = physical(start_waiting_cpu as *const () as u64);
+    let entry = loaded(start_waiting_cpu as *const () as u64);
     let place = copy_windows.open(super::layout::TARGET, row.release, super::mmu::Use::Write);
     // SAFETY: [R-COPY-WINDOW] the eight bytes lie in the copy window that was just opened; the
     // proof of the plan says that nothing else uses them.

@@ -5,15 +5,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_core::virtio::memory::{At, Memory};
 
-use super::bytes::zero_lines;
+use super::bytes::{clean, copy_words, zero_lines};
 use super::layout::{BLOCK_SIZE, SOURCE, TARGET};
 use super::mmu::{CopyWindows, Use};
 use super::service::Mapped;
 
 /// The largest number of bytes that are copied or scrubbed between two checks for other work.
 pub const SLICE: u64 = 8 * 1024;
-/// The minimum size of a cache line in bytes, by which `dc zva` and `dc civac` step.
-const LINE: u64 = 64;
 
 /// Returns the number of bytes up to the end of the block, the slice or the range.
 fn within(pa: u64, left: u64) -> u64 {
@@ -27,33 +25,13 @@ pub fn copy_slice(copy_windows: &mut CopyWindows, from: u64, to: u64, left: u64)
     let bytes = within(from, within(to, left));
     let source = copy_windows.open(SOURCE, from, Use::Read);
     let target = copy_windows.open(TARGET, to, Use::Write);
-    copy_words(source, target, bytes);
-    clean(target, bytes);
+    // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
+    unsafe { copy_words(source, target, bytes) };
+    // SAFETY: [R-COPY-WINDOW] as before.
+    unsafe { clean(target, bytes) };
     copy_windows.close(SOURCE);
     copy_windows.close(TARGET);
     bytes
-}
-
-/// Copies the words for `copy_slice`.
-#[inline(never)]
-fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
-    let end = source.wrapping_add(bytes & !7);
-    let pairs = source.wrapping_add(bytes & !15);
-    while source < pairs {
-        // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
-        unsafe {
-            core::arch::asm!(
-                "ldp {0}, {1}, [{2}], #16", "stp {0}, {1}, [{3}], #16",
-                out(reg) _, out(reg) _, inout(reg) source, inout(reg) target, options(nostack)
-            );
-        }
-    }
-    if source < end {
-        // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
-        unsafe {
-            core::arch::asm!("ldr {0}, [{1}]", "str {0}, [{2}]", out(reg) _, in(reg) source, in(reg) target, options(nostack));
-        }
-    }
 }
 
 /// Reads a word of guest memory; `pa` is a multiple of 4.
@@ -93,19 +71,6 @@ pub fn scrub_slice(copy_windows: &mut CopyWindows, pa: u64, left: u64) -> u64 {
 fn scrub_lines(target: u64, bytes: u64) {
     // SAFETY: [R-COPY-WINDOW] the range lies in a copy window that was just opened for writing.
     unsafe { zero_lines(target, bytes) }
-    super::sysreg::dsb();
-}
-
-/// Cleans and invalidates a range to the point of coherency.
-#[inline(never)]
-fn clean(address: u64, bytes: u64) {
-    let mut at = address & !LINE.wrapping_sub(1);
-    let end = address.wrapping_add(bytes);
-    while at < end {
-        // SAFETY: [R-COPY-WINDOW] cleaning changes no data; the address is mapped.
-        unsafe { core::arch::asm!("dc civac, {0}", in(reg) at, options(nostack)) }
-        at = at.wrapping_add(LINE);
-    }
     super::sysreg::dsb();
 }
 

@@ -3,12 +3,14 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES};
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE, Region, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES};
 use bulkhead_core::cpu::keys::Key;
+use bulkhead_core::plan::{device_distance, device_pages, page_of};
 
 use super::bytes;
 use super::layout::{self, BLOCK_SIZE, PCPU_PAGES, private, vcpu};
 use super::mmio::Registers;
+use super::plan::plan;
 use super::{page_pool, state, sysreg};
 
 type Table = [u64; 512];
@@ -23,7 +25,14 @@ const NON_CACHEABLE_INDEX: u64 = 2 << 2;
 const XN: u64 = 1 << 54;
 const TABLE: u64 = 3;
 
+/// The address in a descriptor.
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// The entry of a root for EL2's 1 GiB.
+const EL2_GIGABYTE: usize = (layout::BASE >> 30) as usize;
+
 unsafe extern "C" {
+    fn enter_copy(root: u64, loaded_at: u64);
+    static mut BOOT_LEVEL1: Table;
     static mut BOOT_LEVEL2: Table;
     static mut IMAGE_LEVEL3: Table;
     static mut VMS_LEVEL3: Table;
@@ -141,12 +150,16 @@ pub struct PagePool {
     address: u64,
     pa: u64,
     pages: usize,
+    /// Where its parts lie, from the start of the image on.
+    pub parts: bulkhead_core::plan::PagePool,
 }
 
 impl PagePool {
-    /// Maps the page pool at `pa` and zeroes it.
-    pub fn open(copy_windows: &mut CopyWindows, pa: u64, pages: usize) -> Self {
-        let size = (pages as u64).wrapping_mul(PAGE);
+    /// Maps the page pool and zeroes it.
+    pub fn open(copy_windows: &mut CopyWindows, parts: bulkhead_core::plan::PagePool) -> Self {
+        let offset = plan().header.image.page_pool_offset;
+        let pa = page_pool::loaded_at().wrapping_add(offset);
+        let size = parts.end.wrapping_sub(offset);
         let (mut block, mut from) = (layout::PAGE_POOL, pa & !BLOCK_SIZE.wrapping_sub(1));
         // The proof of the plan says that there are enough blocks.
         while from < pa.wrapping_add(size) {
@@ -155,37 +168,102 @@ impl PagePool {
             from = from.wrapping_add(BLOCK_SIZE);
         }
         let address = layout::block(layout::PAGE_POOL).wrapping_add(pa % BLOCK_SIZE);
-        let page_pool = Self { address, pa, pages };
         // SAFETY: [R-PAGE-POOL] the pages are the page pool's, just mapped for writing.
         unsafe { bytes::zero_lines(address, size) }
-        page_pool
+        Self {
+            address,
+            pa,
+            pages: (size / PAGE) as usize,
+            parts,
+        }
     }
 
-    /// Returns the physical address of a page.
-    pub const fn pa(self, page: usize) -> u64 {
-        self.pa.wrapping_add((page as u64).wrapping_mul(PAGE))
+    /// Returns the physical address of a page of a part.
+    pub fn page_of(&self, part: &Region, number: usize) -> u64 {
+        page_pool::loaded_at().wrapping_add(page_of(part, number as u64))
     }
 
-    const fn va(self, page: usize) -> u64 {
-        self.address.wrapping_add((page as u64).wrapping_mul(PAGE))
+    /// Returns the physical address of a page by its number ([`page_pool`]).
+    pub fn pa(&self, page: usize) -> u64 {
+        self.page_of(&self.parts.threads, page)
+    }
+
+    /// Returns the virtual address of a page in the boot map.
+    const fn va(&self, pa: u64) -> u64 {
+        self.address.wrapping_add(pa.wrapping_sub(self.pa))
     }
 
     /// Returns the keys of vCPU `id` (row of the plan; [`state::keys`]).
     pub fn keys(&self, id: usize) -> &[Key; 2] {
-        let end = page_pool::vcpu_page_number(id).wrapping_add(vcpu::PAGES);
+        let last = page_pool::vcpu_page_number(id).wrapping_add(vcpu::PAGES - 1);
+        let end = self.va(self.pa(last)).wrapping_add(PAGE);
         // SAFETY: [R-KEYS] the pages of the page pool are mapped and zeroed, and these are the
         // vCPU's.
-        unsafe { state::keys_before(self.va(end)) }
+        unsafe { state::keys_before(end) }
     }
 
-    /// Returns some pages as translation tables.
-    pub fn tables(&mut self, first: usize, count: usize) -> &mut [Table] {
-        let count = count.min(self.pages.saturating_sub(first));
-        let address = self.va(first) as *mut Table;
+    /// Returns all pages from a physical address on as translation tables.
+    pub fn tables(&mut self, pa: u64) -> &mut [Table] {
+        let first = (pa.wrapping_sub(self.pa) / PAGE) as usize;
+        let address = self.va(pa) as *mut Table;
         // SAFETY: [R-PAGE-POOL] the pages are mapped, zeroed, and lent by the one `&mut PagePool`;
         // any bytes are a valid table.
-        unsafe { core::slice::from_raw_parts_mut(address, count) }
+        unsafe { core::slice::from_raw_parts_mut(address, self.pages.saturating_sub(first)) }
     }
+
+    /// Returns a page as a translation table.
+    fn table(&self, pa: u64) -> *mut u64 {
+        self.va(pa) as *mut u64
+    }
+}
+
+/// Moves the EL2 binary and the plan into EL2's colours, if it has not all: copies them, and goes on in the copy, which has the same addresses.
+pub fn move_image(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
+    let image = &page_pool.parts.image;
+    let pages = (image.size / PAGE) as usize;
+    if pages == 0 {
+        return;
+    }
+    let copy_of = |address: u64| {
+        let page = address.wrapping_sub(layout::BASE) / PAGE;
+        page_pool.page_of(image, page as usize)
+    };
+    let address_of = |page: usize| layout::BASE.wrapping_add((page as u64).wrapping_mul(PAGE));
+    for page in 0..pages {
+        let from = address_of(page);
+        let copy = page_pool.va(copy_of(from));
+        // SAFETY: [R-PAGE-POOL] the boot map has the image and the page pool, in which nobody has this page yet.
+        unsafe { bytes::copy_words(from, copy, PAGE) };
+        // Instructions are fetched from there.
+        // SAFETY: [R-PAGE-POOL] as before.
+        unsafe { bytes::clean(copy, PAGE) };
+    }
+    let level1 = (&raw const BOOT_LEVEL1) as u64;
+    let level3 = (&raw const IMAGE_LEVEL3).cast::<u64>();
+    let [new_level1, new_level2, new_level3] =
+        [level1, (&raw const BOOT_LEVEL2) as u64, level3 as u64].map(copy_of);
+    for page in 0..pages {
+        // SAFETY: [R-TABLES] the boot code has made the table, which has 512 entries.
+        let before = unsafe { level3.wrapping_add(page % 512).read_volatile() };
+        let entry = before & !ADDRESS | copy_of(address_of(page));
+        // SAFETY: [R-TABLES] nothing uses the copy yet.
+        unsafe { put(page_pool.table(new_level3), page, entry) }
+    }
+    for (table, entry, next) in [
+        (new_level2, 0, new_level3),
+        (new_level1, EL2_GIGABYTE, new_level2),
+    ] {
+        // SAFETY: [R-TABLES] nothing uses the copies yet.
+        unsafe { put(page_pool.table(table), entry, next | TABLE) }
+    }
+    sysreg::dsb();
+    // SAFETY: [R-MOVE] the copy is whole but for the stack, which is copied there; the new map differs from this one in nothing else.
+    unsafe { enter_copy(new_level1, page_pool::loaded_at()) }
+    // Other CPUs start where the image was loaded, with the boot map that it had.
+    let boot = copy_windows.open(layout::TARGET, page_pool::loaded(level1), Use::Write);
+    // SAFETY: [R-TABLES] no CPU uses the first boot map now.
+    unsafe { put(boot as *mut u64, EL2_GIGABYTE, new_level2 | TABLE) }
+    copy_windows.close(layout::TARGET);
 }
 
 /// A frame of device registers in the private map of a pCPU.
@@ -199,21 +277,31 @@ pub struct Frame {
     pub pages: usize,
 }
 
-/// Maps the pages of a VM, which are adjacent, for all pCPUs.
-pub fn share_vm_pages(vm: usize, pa: u64) {
+/// Maps the pages of a VM for all pCPUs.
+pub fn share_vm_pages(page_pool: &PagePool, vm: usize) {
+    let from = page_pool::vm_page_number(vm);
     let first = vm.wrapping_mul(VM_PAGES as usize);
-    share(first, pa, VM_PAGES as usize, PAGE_RW);
+    map_part(
+        page_pool,
+        (&page_pool.parts.threads, from),
+        vms(),
+        first,
+        VM_PAGES as usize,
+    );
 }
 
-/// Maps the pages of a virtio device, which are adjacent, for all pCPUs: the last of them, its registers, not cacheable, because
-/// the guest reads it so.
-pub fn share_virtio_pages(device: usize, pa: u64) {
+/// Maps the pages of a virtio device for all pCPUs: the last of them, its registers, not cacheable, because the guest reads it so.
+pub fn share_virtio_pages(page_pool: &PagePool, device: usize) {
     let first = virtio_page(device);
-    share(first, pa, VIRTIO_PAGES as usize, PAGE_RW);
+    let from = virtio_page_number(device);
+    let part = &page_pool.parts.virtio;
+    map_part(page_pool, (part, from), vms(), first, VIRTIO_PAGES as usize);
     let registers = VIRTIO_REGISTERS_PAGE as usize;
-    let pa = pa.wrapping_add((registers as u64).wrapping_mul(PAGE));
+    let pa = page_pool.page_of(part, from.wrapping_add(registers));
     if device == 0 {
         VIRTIO_REGISTERS.store(pa, Ordering::Relaxed);
+        let distance = device_distance(plan().header.image.colours);
+        VIRTIO_DISTANCE.store(distance, Ordering::Relaxed);
     }
     share(
         first.wrapping_add(registers),
@@ -223,16 +311,26 @@ pub fn share_virtio_pages(device: usize, pa: u64) {
     );
 }
 
+/// Returns the number of the first page of a virtio device (row of the plan) in its part of the page pool.
+pub fn virtio_page_number(device: usize) -> usize {
+    let each = device_pages(plan().header.image.colours);
+    device.wrapping_mul(each as usize)
+}
+
 /// Physical address of the registers of the first virtio device. Those of the others follow at equal distances.
 static VIRTIO_REGISTERS: AtomicU64 = AtomicU64::new(0);
+/// The distance; not 0.
+static VIRTIO_DISTANCE: AtomicU64 = AtomicU64::new(PAGE);
 
 /// Returns the virtio device whose page of registers holds a physical address, and the offset in that page. A device with this number
 /// may not be there.
 #[inline(always)]
 pub fn virtio_device_at(pa: u64) -> Option<(usize, u64)> {
-    const STRIDE: u64 = VIRTIO_PAGES as u64 * PAGE;
     let offset = pa.wrapping_sub(VIRTIO_REGISTERS.load(Ordering::Relaxed));
-    (offset % STRIDE < PAGE).then_some(((offset / STRIDE) as usize, offset % PAGE))
+    let distance = VIRTIO_DISTANCE.load(Ordering::Relaxed);
+    let device = offset.checked_div(distance)?;
+    let within = offset.wrapping_sub(device.wrapping_mul(distance));
+    (within < PAGE).then_some((device as usize, within))
 }
 
 /// Returns the first page of a virtio device in the block of the VM pages.
@@ -248,26 +346,51 @@ pub const fn virtio_registers(device: usize) -> Registers {
     unsafe { Registers::new(address, PAGE) }
 }
 
-/// Maps the stack and the state of vCPU `id`, which are adjacent, in the private maps of the pCPUs with a bit in `pcpus`.
-pub fn map_vcpu(page_pool: &mut PagePool, id: usize, pcpus: u32) {
-    let pa = page_pool.pa(page_pool::vcpu_page_number(id));
+/// Maps the stack and the state of vCPU `id` in the private maps of the pCPUs with a bit in `pcpus`.
+pub fn map_vcpu(page_pool: &PagePool, id: usize, pcpus: u32) {
+    let from = page_pool::vcpu_page_number(id);
     let first = layout::vcpu_page(id, vcpu::STACK);
     for index in 0..MAX_PCPUS {
         if pcpus.wrapping_shr(index as u32) & 1 != 0 {
-            let table = page_pool.va(level3_page(index)) as *mut u64;
-            map_in(table, first, pa, vcpu::PAGES, PAGE_RW);
+            let table = page_pool.table(page_pool.pa(level3_page(index)));
+            let part = (&page_pool.parts.threads, from);
+            map_part(page_pool, part, table, first, vcpu::PAGES);
         }
     }
 }
 
-/// Returns the page of the page pool that is the level-3 table of pCPU `index`.
+/// Returns the number of the page that is the root table of pCPU `index`.
+const fn root_page(index: usize) -> usize {
+    index.wrapping_mul(PCPU_PAGES)
+}
+
+/// Returns the number of the page that is the level-3 table of pCPU `index`.
 const fn level3_page(index: usize) -> usize {
-    index.wrapping_mul(PCPU_PAGES).wrapping_add(2)
+    root_page(index).wrapping_add(2)
 }
 
 /// Maps pages in the block of the VM pages.
 fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
-    map_in((&raw mut VMS_LEVEL3).cast(), first, pa, pages, attributes);
+    map_in(vms(), first, pa, pages, attributes);
+}
+
+/// Returns the table of the block of the VM pages.
+const fn vms() -> *mut u64 {
+    (&raw mut VMS_LEVEL3).cast()
+}
+
+/// Maps pages of a part of the page pool from a number on in a table, for reading and writing.
+fn map_part(
+    page_pool: &PagePool,
+    (part, from): (&Region, usize),
+    table: *mut u64,
+    first: usize,
+    pages: usize,
+) {
+    for n in 0..pages {
+        let pa = page_pool.page_of(part, from.wrapping_add(n));
+        map_in(table, first.wrapping_add(n), pa, 1, PAGE_RW);
+    }
 }
 
 /// Maps pages in a table.
@@ -344,47 +467,50 @@ pub fn forget_vm(vmid: u16, root: u64) {
     }
 }
 
-/// Builds the private map of pCPU `index` from its pages of the page pool, the first of which is
-/// `first`.
-pub fn make_private(
-    page_pool: &mut PagePool,
-    index: usize,
-    first: usize,
-    frames: impl IntoIterator<Item = Frame>,
-) {
-    let page = |n: usize| first.wrapping_add(n);
-    let (level2, level3) = (page_pool.pa(page(1)), page_pool.pa(page(2)));
-    let (stack, state) = (
-        page_pool.pa(page(3)),
-        page_pool.pa(page(3 + private::STACK_PAGES)),
-    );
-    let pcpu = page_pool.pa(page(3 + private::STACK_PAGES + private::STATE_PAGES));
+/// Builds the private map of pCPU `index` from its pages of the page pool.
+pub fn make_private(page_pool: &PagePool, index: usize, frames: impl IntoIterator<Item = Frame>) {
+    let from = root_page(index);
+    let page = |n: usize| page_pool.pa(from.wrapping_add(n));
+    let (root, level2, level3) = (page(0), page(1), page(2));
     let image = physical((&raw const IMAGE_LEVEL3) as u64);
     let vms = physical((&raw const VMS_LEVEL3) as u64);
-    let [root, second, third] = page_pool.tables(first, 3) else {
-        return;
-    };
-    // The gigabyte of EL2 is the 128th.
-    root[128] = level2 | TABLE;
-    second[0] = image | TABLE;
-    second[layout::VMS] = vms | TABLE;
-    second[layout::VCPUS] = level3 | TABLE;
-    if let Some(entry) = second.get_mut(layout::PRIVATE.wrapping_add(index)) {
-        *entry = level3 | TABLE;
+    let entries = [
+        (root, EL2_GIGABYTE, level2),
+        (level2, 0, image),
+        (level2, layout::VMS, vms),
+        (level2, layout::VCPUS, level3),
+        (level2, layout::PRIVATE.wrapping_add(index), level3),
+    ];
+    for (table, entry, next) in entries {
+        // SAFETY: [R-TABLES] only the boot pCPU runs, and the map is not in use.
+        unsafe { put(page_pool.table(table), entry, next | TABLE) }
     }
-    let mut map = |first: usize, pa: u64, pages: usize, attributes: u64| {
-        for (n, entry) in third.iter_mut().skip(first).take(pages).enumerate() {
-            *entry = pa.wrapping_add((n as u64).wrapping_mul(PAGE)) | attributes;
-        }
+    let third = page_pool.table(level3);
+    let map = |first: usize, n: usize, pages: usize| {
+        let part = (&page_pool.parts.threads, from.wrapping_add(n));
+        map_part(page_pool, part, third, first, pages);
     };
-    map(private::STACK, stack, private::STACK_PAGES, PAGE_RW);
-    map(private::STATE, state, private::STATE_PAGES, PAGE_RW);
-    map(private::PCPU, pcpu, private::PCPU_STATE_PAGES, PAGE_RW);
-    map(private::LEVEL2, level2, 1, PAGE_RW);
+    // The state follows the stack.
+    map(
+        private::STACK,
+        3,
+        private::STACK_PAGES + private::STATE_PAGES,
+    );
+    map(
+        private::PCPU,
+        3 + private::STACK_PAGES + private::STATE_PAGES,
+        private::PCPU_STATE_PAGES,
+    );
+    map(private::LEVEL2, 1, 1);
     for frame in frames {
-        map(frame.page, frame.pa, frame.pages, PAGE_RW | DEVICE_INDEX);
+        map_in(
+            third,
+            frame.page,
+            frame.pa,
+            frame.pages,
+            PAGE_RW | DEVICE_INDEX,
+        );
     }
-    let root = page_pool.pa(first);
     let place = (&raw mut ROOTS)
         .cast::<u64>()
         .wrapping_add(index % MAX_PCPUS);
@@ -392,20 +518,17 @@ pub fn make_private(
     unsafe { place.write_volatile(root) }
 }
 
-/// Adds what a service thread reaches to the private map of its pCPU, whose pages begin with `first`: the entries of `root`, a page of
-/// the pool, behind EL2's own.
-pub fn add_service_map(page_pool: &mut PagePool, first: usize, root: usize) {
-    for index in 129..512 {
-        let tables = page_pool.tables(root, 1).first();
-        let entry = tables.and_then(|table| table.get(index)).copied();
-        if let (Some(entry), Some(place)) = (
-            entry.filter(|entry| *entry != 0),
-            page_pool
-                .tables(first, 1)
-                .first_mut()
-                .and_then(|table| table.get_mut(index)),
-        ) {
-            *place = entry;
+const _: () = assert!(private::STATE == private::STACK + private::STACK_PAGES);
+
+/// Adds what a service thread reaches to the private map of a pCPU: the entries of the table at `root`, behind EL2's own.
+pub fn add_service_map(page_pool: &mut PagePool, index: usize, root: u64) {
+    let own = page_pool.pa(root_page(index));
+    for entry in EL2_GIGABYTE.wrapping_add(1)..512 {
+        let tables = page_pool.tables(root).first();
+        let descriptor = tables.and_then(|table| table.get(entry)).copied();
+        if let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != 0) {
+            // SAFETY: [R-TABLES] only the boot pCPU runs, and the map is not in use.
+            unsafe { put(page_pool.table(own), entry, descriptor) }
         }
     }
 }
@@ -439,7 +562,7 @@ pub fn share_vm_block(copy_windows: &mut CopyWindows) {
 
 /// Returns the physical address of a byte of the image.
 pub fn physical(address: u64) -> u64 {
-    translate(address) & 0x0000_ffff_ffff_f000 | address & 0xfff
+    translate(address) & ADDRESS | address & 0xfff
 }
 
 /// Whether this pCPU's map has an address.

@@ -1,5 +1,5 @@
-//! The order of the page pool, the memory after the image that the plan reserves for EL2: pCPUs,
-//! then vCPUs and service threads, VMs, stage-2 tables, virtio devices, what service threads reach.
+//! The memory after the image that the plan reserves for EL2. Pages of pCPUs, vCPUs, service threads and VMs have numbers in this order
+//! ([`PagePool::threads`](bulkhead_core::plan::PagePool)).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,12 @@ pub fn loaded_at() -> u64 {
     LOADED_AT.load(Ordering::Relaxed)
 }
 
-/// Returns the first page of the page pool for vCPU `id` (row of the plan; those of service threads follow).
+/// Returns the physical address at which a byte of the EL2 binary was loaded. EL2 may have moved since.
+pub fn loaded(address: u64) -> u64 {
+    loaded_at().wrapping_add(address.wrapping_sub(layout::BASE))
+}
+
+/// Returns the number of the first page of vCPU `id` (row of the plan; service threads follow).
 pub fn vcpu_page_number(id: usize) -> usize {
     plan()
         .pcpus
@@ -28,7 +33,7 @@ pub fn vcpu_page_number(id: usize) -> usize {
         .wrapping_add(id.wrapping_mul(layout::vcpu::PAGES))
 }
 
-/// Returns the first page of the page pool for VM `index`.
+/// Returns the number of the first page of VM `index`.
 pub fn vm_page_number(index: usize) -> usize {
     let services = if cfg!(any(feature = "io", feature = "managed")) {
         plan().service_threads().len()
@@ -37,30 +42,6 @@ pub fn vm_page_number(index: usize) -> usize {
     };
     vcpu_page_number(plan().vcpus.len().wrapping_add(services))
         .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_PAGES as usize))
-}
-
-/// Returns the first page of the page pool for a virtio device (row of the plan).
-pub fn virtio_page_number(device: usize) -> usize {
-    page_at(plan().tables_end())
-        .wrapping_add(device.wrapping_mul(bulkhead_abi::plan::VIRTIO_PAGES as usize))
-}
-
-/// Returns the first page of the page pool for what a service thread reaches.
-pub fn service_page_number(service: usize) -> usize {
-    let plan = plan();
-    let threads = plan.service_threads().iter().take(service);
-    let before = threads.fold(0u32, |sum, row| sum.wrapping_add(row.pages));
-    virtio_page_number(plan.virtio_devices().len()).wrapping_add(before as usize)
-}
-
-/// Returns the physical address of the page pool.
-pub fn base() -> u64 {
-    loaded_at().wrapping_add(plan().header.image.page_pool_offset)
-}
-
-/// Returns the page of the page pool that lies at this offset in the image.
-pub fn page_at(offset: u64) -> usize {
-    (offset.wrapping_sub(plan().header.image.page_pool_offset) / bulkhead_abi::plan::PAGE) as usize
 }
 
 /// Returns the physical address of the root of a VM's stage 2.

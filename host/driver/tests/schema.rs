@@ -270,7 +270,7 @@ fn with(table: &str, key: &str, value: &str) -> String {
             let others = sound
                 .lines()
                 .filter(|line| !line.starts_with(&format!("{key} =")));
-            let named = table != "console" && table != "service";
+            let named = !["console", "service", "el2"].contains(&table);
             let name = if named { ".a" } else { "" };
             rest = format!(
                 "[{table}{name}]\n{}\n{line}",

@@ -1,26 +1,41 @@
 //! Colours of memory: which VM has which, and who may have the same.
 
 use std::borrow::Cow;
+use std::iter::once;
 
 use bulkhead_abi::plan::{ALL_COLOURS, MAX_COLOURS};
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Code, Finding, SharedSpec, System, VmSpec, colours_text};
+use bulkhead_model::describe::{
+    Code, ColoursSpec, Finding, SharedSpec, Span, System, VmSpec, colours_text,
+};
 
-/// Chooses the colours of VMs that say which part of the cache they have, in the order of the file: the first ones that nobody names. Reports parts that there are not.
+/// The name of EL2 in findings.
+const EL2: &str = "el2";
+
+/// Those of EL2, then of all VMs.
+fn all(system: &System) -> impl Iterator<Item = (&str, &ColoursSpec)> {
+    let vms = system.vms.iter();
+    let vms = vms.map(|vm| (vm.name.value.as_str(), &vm.colours));
+    once((EL2, &system.el2)).chain(vms)
+}
+
+/// Chooses the colours of EL2 and of VMs that say which part of the cache they have, in the order of the file: the first ones that nobody names. Reports parts that there are not.
 pub(super) fn choose<'a>(
     system: &'a System,
     board: &Board,
     findings: &mut Vec<Finding>,
 ) -> Cow<'a, System> {
-    if system.vms.iter().all(|vm| vm.colours.part.is_none()) {
+    if all(system).all(|(_, colours)| colours.part.is_none()) {
         return Cow::Borrowed(system);
     }
     let mut chosen = system.clone();
-    let named = system.vms.iter().filter_map(|vm| vm.colours.mask.as_ref());
+    let named = all(system).filter_map(|(_, colours)| colours.mask.as_ref());
     let mut taken = named.fold(0, |all, mask| all | mask.value);
-    for vm in &mut chosen.vms {
-        let Some(part) = vm.colours.part.clone() else {
+    let vms = chosen.vms.iter_mut();
+    let vms = vms.map(|vm| (vm.name.value.as_str(), &mut vm.colours));
+    for (name, colours) in once((EL2, &mut chosen.el2)).chain(vms) {
+        let Some(part) = colours.part.clone() else {
             continue;
         };
         let (some, of) = part.value;
@@ -56,16 +71,13 @@ pub(super) fn choose<'a>(
             );
             findings.push(
                 Finding::new(Code::ColoursLeft, what)
-                    .at(
-                        part.span,
-                        format!("`{}` is to have {wanted}", vm.name.value),
-                    )
-                    .help("give it, or a VM before it, a smaller part"),
+                    .at(part.span, format!("`{name}` is to have {wanted}"))
+                    .help("give it, or what comes before it, a smaller part"),
             );
             continue;
         }
         taken |= mask;
-        vm.colours.mask = Some(part.map(|_| mask));
+        colours.mask = Some(part.map(|_| mask));
     }
     Cow::Owned(chosen)
 }
@@ -80,7 +92,16 @@ fn unknown(system: &System) -> Finding {
 
 /// [`Region::colours`](bulkhead_abi::plan::Region::colours) of the RAM of a VM. What is wrong was reported, and is left out.
 pub(super) fn of_vm(vm: &VmSpec, board: &Board) -> u64 {
-    let mask = vm.colours.mask.as_ref().zip(board.colours);
+    of(&vm.colours, board)
+}
+
+/// [`Image::colours`](bulkhead_abi::plan::Image::colours).
+pub(super) fn of_el2(system: &System, board: &Board) -> u64 {
+    of(&system.el2, board)
+}
+
+fn of(colours: &ColoursSpec, board: &Board) -> u64 {
+    let mask = colours.mask.as_ref().zip(board.colours);
     let colours = mask.map(|(mask, count)| repeat(mask.value, count));
     // With none that the board has, everything else is still to be looked at.
     colours
@@ -106,8 +127,8 @@ fn repeat(mask: u64, count: u32) -> u64 {
 /// Reports colours that the board does not have, and those that VMs share without saying so.
 pub(super) fn check(system: &System, board: &Board, findings: &mut Vec<Finding>) {
     let of_board = system.board.as_ref().map(|board| board.place());
-    for vm in &system.vms {
-        let Some(mask) = &vm.colours.mask else {
+    for (_, colours) in all(system) {
+        let Some(mask) = &colours.mask else {
             continue;
         };
         let Some(count) = board.colours else {
@@ -131,12 +152,74 @@ pub(super) fn check(system: &System, board: &Board, findings: &mut Vec<Finding>)
             );
         }
     }
-    let is_unknown = |vm: &VmSpec| vm.colours.part.is_some() && vm.colours.mask.is_none();
+    let is_unknown = |colours: &ColoursSpec| colours.part.is_some() && colours.mask.is_none();
     // Why a part was not cut has been said.
-    if system.vms.iter().all(|vm| vm.colours.mask.is_none()) || system.vms.iter().any(is_unknown) {
+    if all(system).all(|(_, colours)| colours.mask.is_none())
+        || all(system).any(|(_, colours)| is_unknown(colours))
+    {
         return;
     }
+    check_el2(system, board, findings);
     check_shared(system, board, findings);
+}
+
+/// The place at which a VM says its colours, or its name.
+fn place(vm: &VmSpec) -> Span {
+    let mask = vm.colours.mask.as_ref();
+    mask.map_or(vm.name.span.clone(), |mask| mask.span.clone())
+}
+
+/// What a VM says of its colours.
+fn said(vm: &VmSpec) -> String {
+    match &vm.colours.mask {
+        Some(mask) => format!("`{}` has {}", vm.name.value, colours_text(mask.value)),
+        None => format!("`{}` has all, as it names none", vm.name.value),
+    }
+}
+
+/// Reports VMs that have colours of EL2 without saying so, by their RAM or by shared memory.
+fn check_el2(system: &System, board: &Board, findings: &mut Vec<Finding>) {
+    let Some(mask) = &system.el2.mask else {
+        return;
+    };
+    let own = of_el2(system, board);
+    if is_plain(own) {
+        return;
+    }
+    let el2 = format!("EL2 has {}", colours_text(mask.value));
+    let help = "give it `colours` that EL2 does not have; or say share_colours = true in it, and it and EL2 evict from the cache what the other needs";
+    for vm in &system.vms {
+        if vm.colours.shared.is_none() && of_vm(vm, board) & own != 0 {
+            let what = format!("`{}` has memory of EL2's colours", vm.name.value);
+            findings.push(
+                Finding::new(Code::ColoursShared, what)
+                    .at(place(vm), said(vm))
+                    .at(mask.span.clone(), el2.clone())
+                    .help(help),
+            );
+        }
+    }
+    for shared in &system.shared {
+        let users = shared.vms.iter().filter_map(|(vm, _)| system.vms.get(*vm));
+        let mut users =
+            users.filter(|vm| vm.colours.shared.is_none() && of_vm(vm, board) & own == 0);
+        if of_shared(shared, system, board) & own == 0 {
+            continue;
+        }
+        if let Some(vm) = users.next() {
+            let what = format!(
+                "the shared memory `{}` has EL2's colours",
+                shared.name.value
+            );
+            findings.push(
+                Finding::new(Code::ColoursShared, what)
+                    .at(shared.name.span.clone(), "it has the colours of all its VMs")
+                    .at(place(vm), format!("`{}` does not say that it shares colours", vm.name.value))
+                    .at(mask.span.clone(), el2.clone())
+                    .help("say share_colours = true in all VMs that have it, or give all of them other `colours`"),
+            );
+        }
+    }
 }
 
 /// Whether both say that others may have the same colours.
@@ -145,10 +228,6 @@ fn both_say(one: &VmSpec, other: &VmSpec) -> bool {
 }
 
 fn check_shared(system: &System, board: &Board, findings: &mut Vec<Finding>) {
-    let place = |vm: &VmSpec| {
-        let mask = vm.colours.mask.as_ref();
-        mask.map_or(vm.name.span.clone(), |mask| mask.span.clone())
-    };
     for (n, vm) in system.vms.iter().enumerate() {
         let own = of_vm(vm, board);
         let others = system.vms.iter().take(n);
@@ -161,10 +240,6 @@ fn check_shared(system: &System, board: &Board, findings: &mut Vec<Finding>) {
             "`{}` and `{}` have memory of the same colours",
             other.name.value, vm.name.value
         );
-        let said = |vm: &VmSpec| match &vm.colours.mask {
-            Some(mask) => format!("`{}` has {}", vm.name.value, colours_text(mask.value)),
-            None => format!("`{}` has all, as it names none", vm.name.value),
-        };
         findings.push(
             Finding::new(Code::ColoursShared, what)
                 .at(place(vm), said(vm))

@@ -1,17 +1,19 @@
 //! The plan as bytes, and the image around it.
 
+use std::iter::repeat;
 use std::sync::Arc;
 
 use bulkhead_abi::plan::{
-    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, LOAD_LIMIT, MAGIC,
-    Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Right,
-    Seed, Stop, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DEBUG, VM_DETERMINISTIC,
-    VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_PMU, VM_SHARES_COLOURS, VM_TIME_STOPS, VM_WAITS, Vcpu,
-    Vm,
+    ALL_COLOURS, Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq,
+    LOAD_LIMIT, MAGIC, Memory, NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region,
+    RegionKind, Right, Seed, Stop, TABLES, Table, VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DEBUG,
+    VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_PMU, VM_SHARES_COLOURS, VM_TIME_STOPS,
+    VM_WAITS, Vcpu, Vm,
 };
+use bulkhead_core::plan::{self, device_pages};
+use bulkhead_core::stage2;
 use bulkhead_core::stage2::Placement;
 use bulkhead_core::virtio::pages;
-use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
 use bulkhead_model::board::{Board, Parts};
@@ -69,26 +71,59 @@ pub(super) fn layout(
             }
         }
     }
-    // Stage-2 tables depend on physical places; this is what they take if no large block fits.
-    let mut places = Placement::from(next + pages_before_tables(pcpus, system, io.as_ref()) * PAGE);
-    for (guest, spec) in guests.iter().zip(&system.vms) {
-        let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
-        let most = stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2;
-        let _ = places.next(most, colours::of_vm(spec, board));
-    }
-    let page_pool = places.end() - next + io::count(io.as_ref()) * PAGE;
+    let page_pool = most_pages(
+        (el2 + size, next),
+        guests,
+        (pcpus, io.as_ref()),
+        system,
+        board,
+    );
     // Loaders keep the start of memory for themselves. For an emulated board we know how much.
     let offset = board
         .emulated
         .as_ref()
         .map_or(IMAGE_ALIGN, |emulated| emulated.image_offset);
-    let max_size = (next + page_pool).next_multiple_of(IMAGE_ALIGN);
+    let max_size = (next + page_pool * PAGE).next_multiple_of(IMAGE_ALIGN);
     Layout {
         base: image_base(board, offset, max_size),
         plan_offset: el2,
         page_pool_offset: next,
         max_size,
     }
+}
+
+/// Pages that the page pool takes at most: stage-2 tables depend on physical places; this is what they take if no large block fits. `image` is the
+/// end of the plan in it.
+fn most_pages(
+    (image, start): (u64, u64),
+    guests: &[Guest],
+    (pcpus, io): (usize, Option<&PlannedIo>),
+    system: &System,
+    board: &Board,
+) -> u64 {
+    let own = colours::of_el2(system, board);
+    let mut places = Placement::from(start);
+    // A VM without a colour was reported, as was EL2.
+    let _ = places.next(pages_before_tables(pcpus, system, io), own);
+    for (guest, spec) in guests.iter().zip(&system.vms) {
+        let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
+        let most = stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2;
+        let _ = places.next(most, colours::of_vm(spec, board));
+    }
+    if let Some(io) = io {
+        let _ = places.next(io.devices.len() as u64 * device_pages(own), own);
+        // Of the state and the tables, each has a start of its own.
+        let between = if own == ALL_COLOURS {
+            0
+        } else {
+            u64::from(own.count_ones())
+        };
+        let _ = places.next(u64::from(io.pages) + between, own);
+    }
+    if own != ALL_COLOURS {
+        let _ = places.next(image.div_ceil(PAGE), own);
+    }
+    (places.end() - start) / PAGE
 }
 
 /// The lowest place for an image of `size` bytes: so far above the start of a range of memory, or above what the firmware
@@ -246,15 +281,10 @@ pub(super) fn emit(
         let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
         guest.s2_pages = stage2::pages_needed(&regions) as u32;
     }
-    let before = pages_before_tables(cpus.len(), system, io.as_ref()) * PAGE;
-    let mut places = Placement::from(layout.page_pool_offset + before);
     let mut rows = Rows::default();
     for (index, guest) in guests.iter().enumerate() {
         let spec = &system.vms[index];
-        // A VM without a colour was reported.
-        let place = places.next(guest.s2_pages.into(), colours::of_vm(spec, board));
-        let root = place.map_or(0, |place| stage2::root(&place));
-        rows.vms.push(vm((index as u16, root), guest, spec, system));
+        rows.vms.push(vm(index as u16, guest, spec, system));
         let pool = pool(cpus, spec);
         let bandwidth = bandwidth::in_row(spec.bandwidth.as_ref());
         let vcpus = (0..spec.vcpus)
@@ -268,11 +298,19 @@ pub(super) fn emit(
         .enumerate()
         .filter_map(|(vm, guest)| Some(guest.stop?.row(vm)))
         .collect();
-    let write = |io: Option<&PlannedIo>| {
+    let own = colours::of_el2(system, board);
+    let write = |io: Option<&PlannedIo>, (roots, pages): (&[u64], u64)| {
+        let vms = rows.vms.iter().zip(roots.iter().chain(repeat(&0)));
+        let vms: Vec<Vm> = vms
+            .map(|(vm, root)| Vm {
+                s2_root: *root,
+                ..*vm
+            })
+            .collect();
         let mut writer = Writer::default();
         writer.table(&board.memory);
         writer.table(&pcpus(cpus, board));
-        writer.table(&rows.vms);
+        writer.table(&vms);
         writer.table(&rows.vcpus);
         writer.table(&rows.regions);
         writer.table(&rows.payloads);
@@ -290,31 +328,41 @@ pub(super) fn emit(
         writer.table(&rows.queues);
         writer.table(&rights(system));
         writer.table(&stops);
-        let image = image(places.end(), profile, (layout, io));
+        let image = image((pages, own), profile, layout);
         let header = header(board, system, image, &writer);
         let mut bytes = [header.as_bytes(), &writer.body].concat();
         plan::seal(&mut bytes);
         (bytes, image)
     };
+    // The code that EL2 counts by wants a plan, in which all but what it counts is final.
     if let Some(io) = io {
-        // The code that EL2 counts by wants a plan, in which all but this number is final.
-        let (bytes, _) = write(Some(io));
+        let (bytes, _) = write(Some(io), (&[], 0));
         let opened = plan::Plan::open(&bytes).ok();
         let pages = opened.and_then(|plan| pages::pages(&plan, 0));
         io.pages = pages.map_or(io.pages, |pages| pages as u32);
     }
-    write(io.as_ref())
+    let (bytes, _) = write(io.as_ref(), (&[], 0));
+    let mut roots = Vec::new();
+    let opened = plan::Plan::open(&bytes).ok();
+    let page_pool = opened.and_then(|plan| {
+        plan.page_pool::<{ Profile::Managed as u32 }>(|_, place| roots.push(stage2::root(place)))
+    });
+    let end = page_pool.map_or(layout.page_pool_offset, |page_pool| page_pool.end);
+    write(
+        io.as_ref(),
+        (&roots, (end - layout.page_pool_offset) / PAGE),
+    )
 }
 
-/// The image with a page pool whose stage-2 tables end at this offset.
-fn image(tables_end: u64, profile: Profile, (layout, io): (&Layout, Option<&PlannedIo>)) -> Image {
-    let page_pool_pages = (tables_end - layout.page_pool_offset) / PAGE + io::count(io);
+/// The image with so many pages in its page pool, and EL2's colours.
+const fn image((pages, colours): (u64, u64), profile: Profile, layout: &Layout) -> Image {
     Image {
         base: layout.base,
-        size: layout.page_pool_offset + page_pool_pages * PAGE,
+        size: layout.page_pool_offset + pages * PAGE,
         plan_offset: layout.plan_offset,
         page_pool_offset: layout.page_pool_offset,
-        page_pool_pages: page_pool_pages as u32,
+        colours,
+        page_pool_pages: pages as u32,
         profile: profile as u32,
     }
 }
@@ -339,7 +387,8 @@ fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Head
         .board
         .as_ref()
         .is_some_and(|board| board.colours.is_some());
-    let has_colours = system.vms.iter().any(|vm| vm.colours.mask.is_some());
+    let has_colours =
+        system.el2.mask.is_some() || system.vms.iter().any(|vm| vm.colours.mask.is_some());
     let (cache_level, colours) = match has_colours && !said {
         true => (board.parts.cache_level, board.parts.colours),
         false => (0, 0),
@@ -368,7 +417,7 @@ fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Head
 }
 
 /// The row of VM number `vm`.
-fn vm((vm, s2_root): (u16, u64), guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
+fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
     let (crash, restarts, restart_seconds, notify) = crash(spec, system);
     let flags = [
         (spec.deterministic, VM_DETERMINISTIC),
@@ -412,7 +461,8 @@ fn vm((vm, s2_root): (u16, u64), guest: &Guest, spec: &VmSpec, system: &System) 
         stolen_time: guest.stolen_time.unwrap_or(0),
         spis: guest.spis,
         s2_pages: guest.s2_pages,
-        s2_root,
+        // Known when all rows are.
+        s2_root: 0,
     }
 }
 

@@ -6,14 +6,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use bulkhead_abi::plan::{
-    ACCESS_UNCACHED, ACCESS_WRITE, Backend, CpuPolicy, PCPU_PAGES, Region, RegionKind, VCPU_PAGES,
-    VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC, VM_PAGES, VirtioDevice,
+    ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, Backend, CpuPolicy, PCPU_PAGES, Region, RegionKind,
+    VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC, VM_PAGES, VirtioDevice,
 };
 use bulkhead_core::cpu::keys::Key;
-use bulkhead_core::plan::Plan;
+use bulkhead_core::plan::{Plan, device_pages};
 use bulkhead_core::{colours, stage2};
 use object::{Object, ObjectSymbol};
 
+use crate::el2_pages::{self, El2Pages};
 use crate::stage2::{has, name};
 use crate::walk::{PAGE, Reader};
 use crate::{Cpu, Pages};
@@ -96,6 +97,15 @@ impl Parts {
         let part = parts.into_iter().find(|(end, _)| offset < *end)?;
         Some(part.1)
     }
+
+    /// Why a page of the image should not be mapped so.
+    fn flaw(self, offset: u64, leaf: &Leaf) -> Option<&'static str> {
+        match self.usage(offset) {
+            Some(usage) if usage == leaf.usage => None,
+            Some(_) => Some("other permissions than this part of the image should have"),
+            None => Some("behind the plan, where EL2 has nothing"),
+        }
+    }
 }
 
 /// What a page of the page pool is for.
@@ -112,6 +122,8 @@ enum Owner {
     Virtio(u64),
     /// What a service thread reaches.
     Service(usize),
+    /// EL2's binary and the plan, where EL2 has moved.
+    Image(u64),
 }
 
 fn walk(cpu: &Cpu, read: &mut Reader<'_>) -> Result<(Vec<Leaf>, Vec<String>), String> {
@@ -147,13 +159,13 @@ fn walk(cpu: &Cpu, read: &mut Reader<'_>) -> Result<(Vec<Leaf>, Vec<String>), St
 }
 
 /// Returns what a physical page is for, if it is in the page pool.
-fn owner(plan: &Plan<'_>, base: u64, pa: u64) -> Option<Owner> {
+fn owner((plan, own): (&Plan<'_>, &El2Pages), base: u64, pa: u64) -> Option<Owner> {
     let image = &plan.header.image;
-    let offset = pa.checked_sub(base + image.page_pool_offset)?;
-    let mut page = offset / PAGE;
-    if page >= u64::from(image.page_pool_pages) {
+    let offset = pa.checked_sub(base)?;
+    if !(image.page_pool_offset..image.size).contains(&offset) {
         return None;
     }
+    let parts = &own.parts;
     // Cuts one part off; gives the index of the thing that has the page, and the number of the page there.
     let part = |page: &mut u64, things: usize, pages: u32| {
         let (pages, all) = (u64::from(pages), things as u64 * u64::from(pages));
@@ -161,31 +173,33 @@ fn owner(plan: &Plan<'_>, base: u64, pa: u64) -> Option<Owner> {
         *page = page.saturating_sub(all);
         found
     };
-    if let Some((pcpu, page)) = part(&mut page, plan.pcpus.len(), PCPU_PAGES) {
-        return Some(Owner::Pcpu(pcpu, page));
+    if let Some(mut page) = el2_pages::number(&parts.threads, offset) {
+        if let Some((pcpu, page)) = part(&mut page, plan.pcpus.len(), PCPU_PAGES) {
+            return Some(Owner::Pcpu(pcpu, page));
+        }
+        let threads = plan.vcpus.len() + plan.service_threads().len();
+        if let Some((thread, page)) = part(&mut page, threads, VCPU_PAGES) {
+            return Some(Owner::Thread(thread, page));
+        }
+        return part(&mut page, plan.vms.len(), VM_PAGES).map(|_| Owner::Vm);
     }
-    let threads = plan.vcpus.len() + plan.service_threads().len();
-    if let Some((thread, page)) = part(&mut page, threads, VCPU_PAGES) {
-        return Some(Owner::Thread(thread, page));
+    if let Some(page) = el2_pages::number(&parts.virtio, offset) {
+        let each = device_pages(image.colours);
+        return Some(Owner::Virtio(page % each)).filter(|_| page % each < VIRTIO_PAGES.into());
     }
-    if part(&mut page, plan.vms.len(), VM_PAGES).is_some() {
-        return Some(Owner::Vm);
+    if let Some(page) = el2_pages::number(&parts.image, offset) {
+        return Some(Owner::Image(page));
     }
-    if pa < base + plan.tables_end() {
-        let of = |vm| {
-            plan.tables_of(vm)
-                .filter(|place| colours::has(place, pa - base))
-        };
-        let place = (0..plan.vms.len()).find_map(of)?;
-        let is_root = pa - base == stage2::root(&place);
-        return Some(if is_root { Owner::Root } else { Owner::Table });
+    let here = |part: &Region| el2_pages::number(part, offset).is_some();
+    if let Some(n) = own.services.iter().position(|parts| parts.iter().any(here)) {
+        return Some(Owner::Service(n));
     }
-    page = (pa - base - plan.tables_end()) / PAGE;
-    if let Some((_, page)) = part(&mut page, plan.virtio_devices().len(), VIRTIO_PAGES) {
-        return Some(Owner::Virtio(page));
-    }
-    let mut services = plan.service_threads().iter().enumerate();
-    services.find_map(|(n, row)| part(&mut page, 1, row.pages).map(|_| Owner::Service(n)))
+    let place = own
+        .tables
+        .iter()
+        .find(|place| colours::has(place, offset))?;
+    let is_root = offset == stage2::root(place);
+    Some(if is_root { Owner::Root } else { Owner::Table })
 }
 
 /// Whether a thread may ever run on a pCPU: a vCPU by its row, then service threads.
@@ -208,11 +222,14 @@ pub fn judge(
     read: &mut Reader<'_>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
+    let Some(own) = El2Pages::of(plan) else {
+        return vec!["the plan has no page pool".to_owned()];
+    };
     let mut places = BTreeMap::new();
     for (pcpu, leaves) in maps(plan, cpus, read, &mut wrong) {
         let mut add = |why: String| wrong.push(format!("pcpu {pcpu}: {why}"));
         for leaf in &leaves {
-            if let Some(why) = flaw(plan, base, parts, pcpu, leaf) {
+            if let Some(why) = flaw((plan, &own), base, parts, pcpu, leaf) {
                 add(format!("{:#x} is mapped to {:#x}: {why}", leaf.va, leaf.pa));
             }
         }
@@ -221,16 +238,15 @@ pub fn judge(
                 .iter()
                 .any(|leaf| va.wrapping_sub(leaf.va) < leaf.size)
         };
-        let first = base + plan.header.image.page_pool_offset;
         // Where pages that follow each other are mapped in a block: there and nowhere else, between unmapped pages.
         let place = |block: u64, page: usize, pages: usize| {
-            let start = first + page as u64 * PAGE;
+            let pa = |n: u64| base + own.thread_page(page as u64 + n);
+            let start = pa(0);
             let mut here = leaves
                 .iter()
                 .filter(|leaf| (leaf.va - EL2) / BLOCK == block);
             let va = here.find(|leaf| leaf.pa == start)?.va;
-            let follows =
-                |(n, leaf): (u64, &Leaf)| leaf.pa == start + n * PAGE && leaf.va == va + n * PAGE;
+            let follows = |(n, leaf): (u64, &Leaf)| leaf.pa == pa(n) && leaf.va == va + n * PAGE;
             let run = (0..)
                 .zip(leaves.iter().skip_while(|leaf| leaf.va != va))
                 .take(pages);
@@ -248,16 +264,16 @@ pub fn judge(
                 ));
             }
         }
-        let own = pcpu * PCPU_PAGES as usize;
+        let first = pcpu * PCPU_PAGES as usize;
         let block = PRIVATE + pcpu as u64;
-        if place(block, own + 3, 5).is_none()
+        if place(block, first + 3, 5).is_none()
             || !leaves
                 .iter()
-                .any(|leaf| owner(plan, base, leaf.pa) == Some(Owner::Pcpu(pcpu, LEVEL2)))
+                .any(|leaf| owner((plan, &own), base, leaf.pa) == Some(Owner::Pcpu(pcpu, LEVEL2)))
             || (8..10).any(|page| {
                 !leaves
                     .iter()
-                    .any(|leaf| owner(plan, base, leaf.pa) == Some(Owner::Pcpu(pcpu, page)))
+                    .any(|leaf| owner((plan, &own), base, leaf.pa) == Some(Owner::Pcpu(pcpu, page)))
             })
         {
             add("its own stack, state or table is not mapped as it should be".to_owned());
@@ -325,13 +341,13 @@ fn served<'a>(plan: &'a Plan<'_>, pcpu: usize) -> impl Iterator<Item = &'a Regio
 
 /// Returns why a pCPU should not map something so.
 fn flaw(
-    plan: &Plan<'_>,
+    (plan, own): (&Plan<'_>, &El2Pages),
     base: u64,
     parts: Parts,
     pcpu: usize,
     leaf: &Leaf,
 ) -> Option<&'static str> {
-    let owner = owner(plan, base, leaf.pa);
+    let owner = owner((plan, own), base, leaf.pa);
     let own_service = |n: usize| usize::from(plan.service_threads()[n].pcpu) == pcpu;
     if leaf.va >= EL2 + EL2_SIZE {
         let fits = match owner {
@@ -365,16 +381,24 @@ fn flaw(
         let device = frames
             .iter()
             .any(|(start, size)| leaf.pa.wrapping_sub(*start) < *size);
-        if block == 0 && leaf.pa.wrapping_sub(base) == offset {
-            return match parts.usage(offset) {
-                Some(usage) if usage == leaf.usage => None,
-                Some(_) => Some("other permissions than this part of the image should have"),
-                None => Some("behind the plan, where EL2 has nothing"),
-            };
+        let moved = plan.header.image.colours != ALL_COLOURS;
+        if block == 0 && leaf.pa.wrapping_sub(base) == offset && !moved {
+            return parts.flaw(offset, leaf);
         }
         let fits = device && leaf.usage == DEVICE;
         return (!fits).then_some("neither the image nor a device of EL2");
     };
+    // By the definition of a region's colours, not by the code that chose the page.
+    if plan.header.image.colours >> (leaf.pa / PAGE % 64) & 1 == 0 && owner != Owner::Root {
+        return Some("in a colour that is not EL2's");
+    }
+    if let Owner::Image(page) = owner {
+        let there = block == 0 && page * PAGE == offset;
+        return match there {
+            true => parts.flaw(offset, leaf),
+            false => Some("another page of the image"),
+        };
+    }
     if leaf.usage != NORMAL
         && (owner, leaf.usage) != (Owner::Virtio(VIRTIO_REGISTERS_PAGE.into()), NON_CACHEABLE)
     {
@@ -388,7 +412,9 @@ fn flaw(
         Owner::Pcpu(..) => Some("another pCPU's, or a table"),
         Owner::Thread(thread, _) if may_run(plan, thread, pcpu) => None,
         Owner::Thread(..) => Some("the stack or state of a vCPU that cannot run here"),
-        Owner::Table | Owner::Service(_) => Some("nothing that EL2 uses after start-up"),
+        Owner::Table | Owner::Service(_) | Owner::Image(_) => {
+            Some("nothing that EL2 uses after start-up")
+        }
     }
 }
 
@@ -402,7 +428,9 @@ pub fn keys(
     read: &mut Reader<'_>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
-    let pool = base + plan.header.image.page_pool_offset;
+    let Some(own) = El2Pages::of(plan) else {
+        return vec!["the plan has no page pool".to_owned()];
+    };
     let mut secrets: Vec<(usize, u64)> = Vec::new();
     for (vm, row) in plan.vms.iter().enumerate() {
         let threads = (0..plan.vcpus.len()).filter(|id| usize::from(plan.vcpus[*id].vm) == vm);
@@ -410,7 +438,7 @@ pub fn keys(
             let last = plan.pcpus.len() as u64 * u64::from(PCPU_PAGES)
                 + (id as u64 + 1) * u64::from(VCPU_PAGES)
                 - 1;
-            match read(pool + last * PAGE) {
+            match read(base + own.thread_page(last)) {
                 Ok(page) => {
                     secrets.extend(page[page.len() - KEYS..].iter().map(|word| (vm, *word)))
                 }
@@ -476,12 +504,11 @@ fn first_keys(vm: u8, vcpus: usize) -> Vec<u64> {
 
 /// Tables that map the image, by the level-2 table of the first pCPU, and what differs between pCPUs.
 pub fn tables(plan: &Plan<'_>, base: u64, pages: &Pages) -> Vec<u64> {
-    let pool = base + plan.header.image.page_pool_offset;
-    let image = pages
-        .get(&(pool + LEVEL2 * PAGE))
-        .map(|table| table[0] & ADDRESS);
+    let own = El2Pages::of(plan);
+    let page = |number| base + own.as_ref().map_or(0, |own| own.thread_page(number));
+    let image = pages.get(&page(LEVEL2)).map(|table| table[0] & ADDRESS);
     (0..plan.pcpus.len() as u64)
-        .map(|pcpu| pool + (pcpu * u64::from(PCPU_PAGES) + LEVEL3) * PAGE)
+        .map(|pcpu| page(pcpu * u64::from(PCPU_PAGES) + LEVEL3))
         .chain(image)
         .collect()
 }

@@ -3,6 +3,7 @@
 //! what has been read is altered, and each alteration must be found.
 
 pub mod el2;
+mod el2_pages;
 pub mod stage2;
 #[cfg(test)]
 mod tests;

@@ -5,12 +5,12 @@ use std::fmt;
 
 use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, COLOUR_GROUP, NAME, PCPU_PAGES,
-    Region, RegionKind, STOLEN_TIME_PAGE, VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE,
-    VM_PAGES, Vm,
+    Region, RegionKind, STOLEN_TIME_PAGE, VCPU_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES, Vm,
 };
-use bulkhead_core::plan::Plan;
+use bulkhead_core::plan::{Plan, device_pages};
 
 use crate::Cpu;
+use crate::el2_pages::{self, El2Pages};
 use crate::walk::{PAGE, Reader, Walk, walk};
 
 /// A range that is mapped in one way, however many descriptors it takes.
@@ -219,12 +219,13 @@ fn content(plan: &Plan<'_>, base: u64, index: usize, walk: &Walk) -> Vec<String>
     wrong
 }
 
-/// Physical address of the first page of a VM in the page pool; of the first table, if there is no such VM.
-fn page_of_vm(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
+/// Physical address of a page of a VM in the page pool.
+fn page_of_vm(plan: &Plan<'_>, base: u64, vm: usize, page: u32) -> u64 {
     let before = plan.pcpus.len() * PCPU_PAGES as usize
         + (plan.vcpus.len() + plan.service_threads().len()) * VCPU_PAGES as usize
         + vm * VM_PAGES as usize;
-    base + plan.header.image.page_pool_offset + before as u64 * PAGE
+    let number = before as u64 + u64::from(page);
+    base + El2Pages::of(plan).map_or(0, |own| own.thread_page(number))
 }
 
 /// Physical address of a region that is a page of the page pool: in which a VM is told its stolen time or that it is to stop, or that has the registers of a
@@ -232,23 +233,30 @@ fn page_of_vm(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
 fn of_pool(plan: &Plan<'_>, base: u64, region: &Region) -> Option<u64> {
     let told = [RegionKind::StolenTime, RegionKind::StopWord].map(|kind| kind as u16);
     if told.contains(&region.kind) {
-        let page = page_of_vm(plan, base, region.vm.into());
-        return Some(page + u64::from(STOLEN_TIME_PAGE) * PAGE);
+        return Some(page_of_vm(plan, base, region.vm.into(), STOLEN_TIME_PAGE));
     }
     let mut devices = plan.virtio_devices().iter();
     let device = devices.position(|row| {
         region.kind == RegionKind::VirtioRegisters as u16
             && (row.vm, row.ipa) == (region.vm, region.ipa)
     })?;
-    let pages = device as u64 * u64::from(VIRTIO_PAGES) + u64::from(VIRTIO_REGISTERS_PAGE);
-    Some(base + plan.tables_end() + pages * PAGE)
+    let each = device_pages(plan.header.image.colours);
+    let number = device as u64 * each + u64::from(VIRTIO_REGISTERS_PAGE);
+    Some(base + el2_pages::page(&El2Pages::of(plan)?.parts.virtio, number))
 }
 
 /// Checks that every table lies in the part of the page pool that is for tables, and belongs to one VM.
 fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let image = &plan.header.image;
-    let first = page_of_vm(plan, base, plan.vms.len());
-    let end = base + image.page_pool_offset + u64::from(image.page_pool_pages) * PAGE;
+    let first = base + image.page_pool_offset;
+    let end = first + u64::from(image.page_pool_pages) * PAGE;
+    let parts = El2Pages::of(plan).map(|own| own.parts);
+    let of_el2 = |table: u64| {
+        let mut parts = parts
+            .iter()
+            .flat_map(|parts| [parts.threads, parts.virtio, parts.image]);
+        parts.any(|part| el2_pages::number(&part, table - base).is_some())
+    };
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
     for (vm, (name, walk)) in walks.iter().enumerate() {
@@ -257,9 +265,9 @@ fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
             .filter(|row| row.kind == RegionKind::Ram as u16)
             .fold(0, |all, row| all | row.colours);
         for table in &walk.tables {
-            if !(first..end).contains(table) {
+            if !(first..end).contains(table) || of_el2(*table) {
                 wrong.push(format!(
-                    "vm {name}: a table lies at {table:#x}, outside of EL2's at {first:#x} to {end:#x}"
+                    "vm {name}: a table lies at {table:#x}, outside of those for tables at {first:#x} to {end:#x}"
                 ));
             }
             // By the definition of a region's colours, not by the code that chose the page.

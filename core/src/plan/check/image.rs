@@ -1,14 +1,13 @@
 //! Rules about the image: its location, its contents, and the page pool after it.
 
-use bulkhead_abi::plan::{
-    EL2_BLOCK, LOAD_LIMIT, MAX_PAGE_POOL, PAGE, PCPU_PAGES, Profile, TableId, VCPU_PAGES, VM_PAGES,
-};
+use bulkhead_abi::plan::{EL2_BLOCK, LOAD_LIMIT, MAX_PAGE_POOL, PAGE, Profile, TableId};
 
 use super::regions::{is_memory, region_pa};
+use crate::plan::page_pool::PagePool;
 use crate::plan::span::{Span, align_up, aligned};
-use crate::plan::view::{IO, Plan};
-use crate::plan::violation::{At, Check, Invariant};
-use crate::stage2::{Placement, colours_of, pages_needed, root};
+use crate::plan::view::Plan;
+use crate::plan::violation::{At, Check, Invariant, Violation};
+use crate::stage2::{pages_needed, root};
 
 /// Alignment of an arm64 image (Linux, Documentation/arch/arm64/booting.rst).
 const IMAGE_ALIGN: u64 = 2 * 1024 * 1024;
@@ -21,6 +20,7 @@ impl Plan<'_> {
         let known = image.profile < Profile::ALL.len() as u32;
         let fits = known && self.least_profile::<PROFILE>() as u32 <= image.profile;
         at.ensure(fits, Invariant::Profile)?;
+        at.ensure(image.colours != 0, Invariant::El2Colours)?;
         let base = aligned(image.base, IMAGE_ALIGN) && image.base < LOAD_LIMIT;
         at.ensure(base, Invariant::ImageBase)?;
         let end = Span::new(image.plan_offset, self.header.size).map(|plan| plan.end);
@@ -48,35 +48,34 @@ impl Plan<'_> {
         })
     }
 
-    /// Checks the number of pages of stage-2 tables and of the whole page pool.
-    pub(super) fn check_page_pool<const PROFILE: u32>(&self) -> Check {
-        let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_PAGES));
-        let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_PAGES));
-        let vcpus = (self.vcpus.len() as u64).wrapping_mul(u64::from(VCPU_PAGES));
-        let mut before = pcpus.wrapping_add(vcpus).wrapping_add(vms);
-        if PROFILE >= IO {
-            let threads = self.service_threads().len() as u64;
-            before = before.wrapping_add(threads.wrapping_mul(u64::from(VCPU_PAGES)));
-        }
-        let start = self.header.image.page_pool_offset;
-        let mut places = Placement::from(start.wrapping_add(before.wrapping_mul(PAGE)));
+    /// Checks the number of pages of stage-2 tables and of the whole page pool, and returns where its parts lie.
+    pub(super) fn check_page_pool<const PROFILE: u32>(&self) -> Result<PagePool, Violation> {
         for (row, vm) in self.vms.iter().enumerate() {
-            let at = At::row(TableId::Vms, row);
-            let regions = self.regions_of(row);
-            let needed = pages_needed(regions);
-            at.ensure(u64::from(vm.s2_pages) == needed, Invariant::VmStage2Pages)?;
-            let place = places.next(needed, colours_of(regions));
-            let placed = place.is_some_and(|place| root(&place) == vm.s2_root);
-            at.ensure(placed, Invariant::VmStage2Place)?;
+            let needed = pages_needed(self.regions_of(row));
+            let counted = u64::from(vm.s2_pages) == needed;
+            At::row(TableId::Vms, row).ensure(counted, Invariant::VmStage2Pages)?;
         }
-        let mut pages = places.end().wrapping_sub(start) / PAGE;
-        if PROFILE >= IO {
-            pages = pages.wrapping_add(self.virtio_pages());
+        let mut elsewhere = None;
+        let page_pool = self.page_pool::<PROFILE>(|row, place| {
+            let placed = self
+                .vms
+                .get(row)
+                .is_some_and(|vm| root(place) == vm.s2_root);
+            if !placed && elsewhere.is_none() {
+                elsewhere = Some(row);
+            }
+        });
+        if let Some(row) = elsewhere {
+            return Err(At::row(TableId::Vms, row).breaks(Invariant::VmStage2Place));
         }
-        At::HEADER.ensure(
-            u64::from(self.header.image.page_pool_pages) == pages && pages <= MAX_PAGE_POOL,
-            Invariant::PagePoolPages,
-        )
+        let image = &self.header.image;
+        let counted = |page_pool: &PagePool| {
+            let pages = page_pool.end.wrapping_sub(image.page_pool_offset) / PAGE;
+            u64::from(image.page_pool_pages) == pages && pages <= MAX_PAGE_POOL
+        };
+        page_pool
+            .filter(counted)
+            .ok_or(At::HEADER.breaks(Invariant::PagePoolPages))
     }
 
     /// Offset of the first page of the image after the plan; valid once `check_image` has passed.

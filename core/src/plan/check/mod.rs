@@ -22,8 +22,9 @@ use bulkhead_abi::plan::{MAX_DOORBELLS, MAX_PCPUS, MAX_ROWS, MAX_VCPUS, MAX_VMS,
 pub use calls::may_be_allowed;
 pub(super) use regions::is_memory;
 
+use super::page_pool::PagePool;
 use super::view::{IO, MANAGED, OfVm, Plan};
-use super::violation::{At, Check, Invariant};
+use super::violation::{At, Check, Invariant, Violation};
 
 /// Maximum number of ranges of memory in a plan.
 const MAX_MEMORY: usize = 64;
@@ -38,14 +39,14 @@ impl Plan<'_> {
     /// # Errors
     /// The first violation.
     pub fn check(&self) -> Check {
-        self.check_for::<MANAGED>()
+        self.check_for::<MANAGED>().map(|_| ())
     }
 
-    /// Checks every invariant like [`Self::check`]. `PROFILE`: that of [`Plan::open_for`].
+    /// Checks every invariant like [`Self::check`], and returns where the parts of the page pool lie. `PROFILE`: that of [`Plan::open_for`].
     ///
     /// # Errors
     /// The first violation.
-    pub fn check_for<const PROFILE: u32>(&self) -> Check {
+    pub fn check_for<const PROFILE: u32>(&self) -> Result<PagePool, Violation> {
         self.check_counts()?;
         self.check_order()?;
         if PROFILE >= IO {
@@ -65,7 +66,7 @@ impl Plan<'_> {
         self.check_overlaps()?;
         self.check_image::<PROFILE>()?;
         self.check_payloads()?;
-        self.check_page_pool::<PROFILE>()?;
+        let page_pool = self.check_page_pool::<PROFILE>()?;
         self.check_starts()?;
         self.check_seeds()?;
         self.check_devices()?;
@@ -87,7 +88,7 @@ impl Plan<'_> {
             self.check_rights()?;
             self.check_stops()?;
         }
-        Ok(())
+        Ok(page_pool)
     }
 
     /// Checks the number of rows of each table.

@@ -182,6 +182,16 @@ impl Plan<'_> {
         maps || says(one) && says(other)
     }
 
+    /// Whether a region has no page of EL2's colours, or its VM may.
+    fn may_have_of_el2(&self, region: &Region) -> bool {
+        let own = self.header.image.colours;
+        let vm = self.vms.get(usize::from(region.vm));
+        own == ALL_COLOURS
+            || region.colours & own == 0
+            || !is_memory(region)
+            || vm.is_some_and(|vm| vm.flags & VM_SHARES_COLOURS != 0)
+    }
+
     /// Checks regions against each other, against the virtual GIC and against emulated devices.
     pub(super) fn check_overlaps(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
@@ -189,6 +199,7 @@ impl Plan<'_> {
             let (Some(ipa), Some(pa)) = (region_ipa(region), region_pa(region)) else {
                 return Err(at.breaks(Invariant::RegionRange));
             };
+            at.ensure(self.may_have_of_el2(region), Invariant::El2Colours)?;
             for (number, other) in self.regions.iter().take(row).enumerate() {
                 let at = at.and(number);
                 if same_shared(region, other) {

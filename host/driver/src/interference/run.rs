@@ -65,7 +65,7 @@ pub struct Setting {
     /// Three VMs that write a word in each line of 512 KiB, again and again, with a tick of so many microseconds; none: nothing else runs. An emulator's CPUs take
     /// turns, which these ticks end: what is evicted in a turn comes back in the next one, so that two lengths show how much is due to that.
     pub tick: Option<u32>,
-    /// The VM has half of the shared cache, and the others a quarter each, which two of them share; else each has all.
+    /// The VM and EL2 have half of the shared cache, EL2 a quarter of that, and the others a quarter each, which two of them share; else each has all.
     pub coloured: bool,
 }
 
@@ -237,15 +237,22 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
-/// What the description says of colours: half of them for the VM that is measured, a quarter for each other.
+/// What the description says of colours: half of them for the VM that is measured, of which EL2 has a quarter, and a quarter for each other.
 fn colours(geometry: &Geometry) -> [(&'static str, String); 5] {
     let count = geometry.colours();
-    let (half, quarter) = (count / 2, count / 4);
+    let (half, quarter, el2) = (count / 2, count / 4, count / 8);
     let own = |row: &str, first, last| format!("{row}\ncolours = \"{first}-{last}\"");
     let shared = |row, first| own(row, first, first + quarter - 1) + "\nshare_colours = true";
     [
-        ("cpus = 4", format!("cpus = 4\ncolours = {count}")),
-        ("pcpus = [0]", own("pcpus = [0]", 0, half - 1)),
+        (
+            "[board]",
+            format!(
+                "[el2]\ncolours = \"{}-{}\"\n\n[board]\ncolours = {count}",
+                half - el2,
+                half - 1
+            ),
+        ),
+        ("pcpus = [0]", own("pcpus = [0]", 0, half - el2 - 1)),
         ("pcpus = [1]", shared("pcpus = [1]", half)),
         ("pcpus = [2]", shared("pcpus = [2]", half + quarter)),
         ("pcpus = [3]", shared("pcpus = [3]", half)),

@@ -35,8 +35,8 @@ pub fn table(runs: &[Run]) -> String {
     let turns = settings.iter().take(3).skip(1);
     let turns: Vec<String> = turns.map(|run| mean(run).to_string()).collect();
     format!(
-        "without colours\n{}\nwith colours: half of the shared cache for the VM, a quarter for each other\n{}\nmisses: of the shared L2, in a thousand instructions; time: cycles of the model, as a multiple of those alone without colours for \
-         `solo`, of `solo` for the others; evicted: lines that left the L2 for another VM's or EL2's, at most.\n\
+        "without colours\n{}\nwith colours: half of the shared cache for the VM, of which EL2 has a quarter, and a quarter for each other\n{}\nmisses: of the shared L2, in a thousand instructions; time: cycles of the model, as a multiple of those alone without colours for \
+         `solo`, of `solo` for the others; evicted: lines that left the L2 for another VM's or EL2's, at most; EL2's misses: of the L2, in each setting.\n\
          Beside three VMs that write a word in each line of 512 KiB, with a tick of so many microseconds each: it ends the turns of the emulator's CPUs, which had {} instructions on average.\n",
         kept(false),
         kept(true),
@@ -53,7 +53,7 @@ fn part(runs: &[Run], coloured: bool) -> String {
     let settings = chosen(by_work(runs).next().unwrap_or_default());
     let mut columns = vec![Column::Left(0), Column::Right(0)];
     columns.extend(settings.iter().flat_map(|_| [Column::Right(0); 2]));
-    columns.push(Column::Right(0));
+    columns.extend([Column::Right(0); 2]);
     let mut table = Columns::new(&columns);
     let mut head = vec!["work".to_owned(), "instructions".to_owned()];
     for run in &settings {
@@ -63,7 +63,7 @@ fn part(runs: &[Run], coloured: bool) -> String {
         };
         head.extend([format!("misses, {short}"), "time".to_owned()]);
     }
-    head.push("evicted".to_owned());
+    head.extend(["evicted".to_owned(), "EL2's misses".to_owned()]);
     table.row(head);
     for runs in by_work(runs) {
         let Some(plain) = runs.first() else { continue };
@@ -82,6 +82,8 @@ fn part(runs: &[Run], coloured: bool) -> String {
         }
         let most = runs.iter().map(|run| run.vm.evicted).max();
         row.push(most.unwrap_or(0).to_string());
+        let of_el2 = runs.iter().map(|run| run.el2.l2_misses.to_string());
+        row.push(of_el2.collect::<Vec<_>>().join(" / "));
         table.row(row);
     }
     table.text("")

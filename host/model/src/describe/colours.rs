@@ -1,10 +1,11 @@
-//! `colours`, `cache` and `share_colours` of a VM: which pages of memory it has, so that others do not evict what it keeps in the cache that all share.
+//! `colours`, `cache` and `share_colours` of a VM and of EL2: which pages of memory it has, so that others do not evict what it keeps in the cache that
+//! all share.
 
 use bulkhead_abi::plan::MAX_COLOURS;
 
 use super::code::Code;
 use super::finding::{Finding, Span};
-use super::keys::{SERVICE, VM};
+use super::keys::{EL2, SERVICE, VM};
 use super::reader::{Placed, Reader};
 
 /// The colours of a VM.
@@ -34,6 +35,13 @@ pub(super) fn of_service(reader: &mut Reader) -> ColoursSpec {
     spec(text, part, shared, reader)
 }
 
+/// Reads those of EL2.
+pub(super) fn of_el2(reader: &mut Reader) -> ColoursSpec {
+    let text = reader.read(const { EL2.text("colours") });
+    let part = reader.read(const { EL2.text("cache") });
+    spec(text, part, None, reader)
+}
+
 fn spec(
     text: Option<Placed<String>>,
     part: Option<Placed<String>>,
@@ -58,7 +66,7 @@ fn spec(
         reader.report(
             Finding::new(
                 Code::ColoursValue,
-                "a VM names its colours, or the part of the cache that it has",
+                "`colours` names them, or `cache` the part of the cache",
             )
             .at(part.span.clone(), "the planner chooses them")
             .at(mask.span.clone(), "these are chosen")

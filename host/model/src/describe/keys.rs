@@ -48,6 +48,7 @@ pub const SYSTEM: &Table = &Table {
         plain("channel", Kind::Named(CHANNEL, 0, &[]), CHANNEL.about),
         plain("network", Kind::Named(NETWORK, 0, &[]), NETWORK.about),
         plain("service", Kind::Table(SERVICE), SERVICE.about),
+        plain("el2", Kind::Table(EL2), EL2.about),
         plain("console", Kind::Table(CONSOLE), CONSOLE.about),
     ],
     rules: &[Rule::Has(&["board", "vm"])],
@@ -309,6 +310,19 @@ pub const SERVICE: &Table = &Table {
     rules: &[Rule::Both("budget", "period"), Rule::Without("weight", &["budget", "period"])],
 };
 
+/// `[el2]`.
+#[rustfmt::skip]
+pub const EL2: &Table = &Table {
+    name: "el2",
+    heading: "`[el2]`",
+    about: "EL2's own memory: its binary, its stacks, its tables and what it knows of each VM.",
+    keys: &[
+        key("colours", Kind::Text, "\"14-15\"", "Colours of that memory, such as 14-15: EL2 moves into pages of these at start, and no VM has memory of them that does not say `share_colours`, so that neither evicts what the other keeps in the cache that the CPUs share. Default: all."),
+        key("cache", Kind::Text, "\"1/8\"", "As `cache` of a VM: that part of the cache in place of `colours`."),
+    ],
+    rules: &[],
+};
+
 /// `[console]`.
 #[rustfmt::skip]
 pub const CONSOLE: &Table = &Table {
@@ -323,9 +337,9 @@ pub const CONSOLE: &Table = &Table {
 };
 
 /// All tables but the whole file, in the order of the book.
-pub const TABLES: [&Table; 17] = [
+pub const TABLES: [&Table; 18] = [
     BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, STOP, DEVICE, DISK, PORT, SHARED, DOORBELL,
-    CHANNEL, NETWORK, SERVICE, CONSOLE,
+    CHANNEL, NETWORK, SERVICE, EL2, CONSOLE,
 ];
 
 /// A key that holds a string.

@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use crate::failure::Failure;
-use keys::{CONSOLE, Key, SYSTEM};
+use keys::{CONSOLE, EL2, Key, SYSTEM};
 
 pub use bandwidth::BandwidthSpec;
 pub use board::{BoardSource, BoardSpec, memory_ranges};
@@ -86,6 +86,8 @@ pub struct System {
     pub networks: Vec<NetworkSpec>,
     /// What the file says of those who serve disks and networks.
     pub io: ServiceSpec,
+    /// Colours of EL2's own memory.
+    pub el2: ColoursSpec,
     /// CPU of the board that drains the console, if the file says so.
     pub service: Option<Placed<u32>>,
     /// Whether the console has the monitor, if the file says so.
@@ -128,6 +130,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let networks = named_tables(&mut top, const { SYSTEM.key("network") });
     let service_place = top.key_span(const { SYSTEM.key("service") });
     let io = table(&mut top, const { SYSTEM.key("service") });
+    let el2 = table(&mut top, const { SYSTEM.key("el2") });
     let console = table(&mut top, const { SYSTEM.key("console") });
     top.finish();
 
@@ -181,6 +184,12 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let disks = of_vms.map(|vm| (vm.name.value.as_str(), vm.disks.as_slice()));
     disk::check(disks, findings);
     let io = service::read(service_place.zip(io), &vms, findings);
+    let el2 = el2.map_or_else(ColoursSpec::default, |table| {
+        let mut reader = Reader::new(table, "EL2", EL2, findings);
+        let colours = colours::of_el2(&mut reader);
+        reader.finish();
+        colours
+    });
     let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
     policy::notified(crashes, &declared, findings);
     let (service, monitor) = console.map_or((None, None), |table| {
@@ -223,6 +232,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         channels,
         networks,
         io,
+        el2,
         service,
         monitor,
     }

@@ -13,7 +13,7 @@ use bulkhead_model::describe::{CpuTime, Finding, System};
 
 pub use device::{DeviceUse, PlannedDevice, Ports};
 pub(crate) use disk::{Disks, disks};
-pub(crate) use rows::{Rows, count, highest};
+pub(crate) use rows::{Rows, highest};
 pub(crate) use service::{COUNTERS, Chosen, choose, index as service_vm, is_needed, with_service};
 
 use crate::file::Content;

@@ -1,10 +1,8 @@
 //! The rows of virtio devices in the plan.
 
 use bulkhead_abi::plan::{
-    ALL_COLOURS, Backend, NONE, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice,
-    Virtqueue,
+    ALL_COLOURS, Backend, NONE, PAGE, PLAN_CONFIG, ServiceThread, VirtioDevice, Virtqueue,
 };
-use bulkhead_core::stage2::pages_needed;
 use bulkhead_core::virtio::pages;
 
 use super::window::lay_out;
@@ -125,13 +123,6 @@ fn virtqueues(device: &PlannedDevice, row: u16) -> Vec<Virtqueue> {
         .collect()
 }
 
-/// Pages of the page pool for devices and service threads.
-pub(crate) fn count(io: Option<&PlannedIo>) -> u64 {
-    io.map_or(0, |io| {
-        io.devices.len() as u64 * u64::from(VIRTIO_PAGES) + u64::from(io.pages)
-    })
-}
-
 /// Pages that the service thread needs at most, wherever the memory that it reaches will lie.
 pub(crate) fn highest(io: &PlannedIo, guests: &[Guest]) -> u32 {
     let pages = |device: &PlannedDevice| {
@@ -157,6 +148,6 @@ pub(crate) fn highest(io: &PlannedIo, guests: &[Guest]) -> u32 {
         (region.size >> 30) + 4 + within
     });
     let tables: u64 = tables.sum();
-    let own_tables = pages_needed(&[pages::state(own, PAGE)]);
+    let own_tables = pages::tables_of_state(own) + 1;
     (own + 1 + own_tables + tables) as u32
 }

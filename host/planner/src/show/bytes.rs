@@ -58,6 +58,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
                 .find(|profile| *profile as u32 == image.profile)
                 .map(Profile::name),
             page_pool_pages: image.page_pool_pages,
+            colours: shown_colours(image.colours),
         },
         vms: (plan.vms.iter().enumerate())
             .map(|(index, row)| vm(&plan, index, row))
@@ -133,6 +134,8 @@ struct Image {
     profile: Option<&'static str>,
     #[serde(rename = "pool_pages")]
     page_pool_pages: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    colours: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -390,6 +393,6 @@ fn region(region: &Region) -> Mapped<'static> {
         pa: Hex(region.pa),
         size: region.size,
         access: access(region),
-        colours: shown_colours(region),
+        colours: shown_colours(region.colours),
     }
 }

@@ -87,6 +87,7 @@ pub fn json(planned: &Planned) -> Value {
             profile: profile_name(planned),
             profile_why: profile_why(planned),
             page_pool_pages: image.page_pool_pages,
+            colours: shown_colours(image.colours),
             el2_bytes: el2_bytes(planned),
             page_pool: PagePool {
                 cpu_pages: PCPU_PAGES,
@@ -153,6 +154,8 @@ struct Image {
     profile_why: &'static str,
     #[serde(rename = "pool_pages")]
     page_pool_pages: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    colours: Option<String>,
     el2_bytes: u64,
     #[serde(rename = "pool")]
     page_pool: PagePool,
@@ -535,7 +538,7 @@ fn regions(vm: &PlannedVm) -> Vec<Mapped<'_>> {
         pa: Hex(mapped.region.pa),
         size: mapped.region.size,
         access: access(&mapped.region),
-        colours: shown_colours(&mapped.region),
+        colours: shown_colours(mapped.region.colours),
     });
     regions.collect()
 }

@@ -61,7 +61,7 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
             if !memory.contains(&region.kind) {
                 continue;
             }
-            let colours = shown_colours(region);
+            let colours = shown_colours(region.colours);
             if colours.is_none()
                 && let Some(known) = map.iter_mut().find(|owned| owned.start == region.pa)
             {
@@ -118,15 +118,14 @@ fn interleaved(mut all: Vec<Owned>) -> Vec<Owned> {
     pieces
 }
 
-/// Colours of a region as a description has them; none if it has all.
-fn shown_colours(region: &Region) -> Option<String> {
+/// Colours as a description has them; none if they are all.
+fn shown_colours(colours: u64) -> Option<String> {
     let mut count = MAX_COLOURS;
-    while count > 1 && region.colours.rotate_right(count / 2) == region.colours {
+    while count > 1 && colours.rotate_right(count / 2) == colours {
         count /= 2;
     }
     let mask = ALL_COLOURS >> (MAX_COLOURS - count);
-    (region.colours != ALL_COLOURS)
-        .then(|| format!("{} of {count}", colours_text(region.colours & mask)))
+    (colours != ALL_COLOURS).then(|| format!("{} of {count}", colours_text(colours & mask)))
 }
 
 /// Access in three letters, and whether nobody caches it.

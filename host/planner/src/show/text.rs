@@ -104,7 +104,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
                 Size(region.size).to_string(),
                 access(region),
                 mapped.what,
-                shown_colours(region)
+                shown_colours(region.colours)
                     .map_or_else(String::new, |colours| format!(", colours {colours}"))
             )?;
         }
@@ -175,6 +175,13 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             None => String::new(),
         }
     )?;
+    if let Some(colours) = shown_colours(planned.image.colours) {
+        writeln!(
+            out,
+            "EL2 keeps to colours {colours}: it copies {} there at start, and of the pages among its own only stage-2 tables have some",
+            Size(planned.image.plan_offset + planned.bytes.len() as u64)
+        )?;
+    }
     writeln!(
         out,
         "EL2's profile is {}: {}",

@@ -289,6 +289,8 @@ function costs() {
   const service = plan.service && plan.service.pool_pages + pagePool.vcpu_pages + devices * pagePool.virtio_pages;
   const lines = [
     { cells: ["EL2 and the plan", size(own), el("span.soft", `profile ${plan.image.profile}: ${plan.image.profile_why}`)] },
+    ...(plan.image.colours ? [{ cells: [`colours ${plan.image.colours}`, size(plan.image.pool_pages * PAGE),
+      el("span.soft", "its own pages, stage-2 tables, and what lies between them")] }] : []),
     { cells: [many(plan.cpus.length, "CPU"), size(fixed * PAGE), el("span.soft", `${pagePool.cpu_pages} pages for each`)] },
     ...(service ? [{ cells: ["service thread", size(service * PAGE),
       el("span.soft", `and ${pagePool.virtio_pages} pages for each of ${many(devices, "virtio device")}`)] }] : []),

@@ -45,11 +45,12 @@ class Record:
         self.kind, self.data = kind.strip_typedefs(), data
 
     @classmethod
-    def read(cls, name, address):
-        """The structure `name` at a physical address."""
+    def read(cls, name, pages):
+        """The structure `name` in pages at these physical addresses."""
         kind = gdb.lookup_type(name)
         with Physical() as memory:
-            return cls(kind, bytes(memory.read_memory(address, kind.sizeof)))
+            data = b"".join(bytes(memory.read_memory(page, 4096)) for page in pages)
+        return cls(kind, data[: kind.sizeof])
 
     def part(self, kind, at):
         return Record(kind, self.data[at : at + kind.sizeof])

@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{
-    NONE, PAGE, PCPU_PAGES, RegionKind, VCPU_PAGES, VIRTIO_CONSOLE, VIRTIO_PAGES, VM_PAGES,
+    NONE, PCPU_PAGES, Profile, RegionKind, STOLEN_TIME_PAGE, VCPU_PAGES, VIRTIO_CONSOLE, VM_PAGES,
     VirtioDevice,
 };
 use bulkhead_core::colours;
-use bulkhead_core::plan::{Plan, rows_of};
+use bulkhead_core::plan::{Plan, device_pages, page_of, rows_of};
 use object::{Object, ObjectSegment};
 use serde::Serialize;
 use serde_json::json;
@@ -123,8 +123,8 @@ struct Facts<'a> {
     /// The address at which EL2 is linked.
     link: u64,
     base: u64,
-    /// Address of the state of each pCPU.
-    pcpus: Vec<u64>,
+    /// Pages of the state of each pCPU.
+    pcpus: Vec<Vec<u64>>,
     kept: BTreeMap<&'a str, usize>,
     classes: [&'static str; ExitClass::ALL.len()],
     vms: Vec<Vm>,
@@ -141,7 +141,7 @@ struct Device {
     ipa: u64,
     /// Its interrupt; 0 if it is polled.
     intid: u16,
-    state: u64,
+    state: Vec<u64>,
     /// The VM that serves it, and the page of the window by which the two talk; none if EL2 does.
     backend: Option<(String, u64)>,
 }
@@ -156,7 +156,7 @@ struct Vm {
     entry: u64,
     /// IPA, PA and size of each range.
     ram: Vec<[u64; 3]>,
-    state: u64,
+    state: Vec<u64>,
     vcpus: Vec<Vcpu>,
 }
 
@@ -165,7 +165,7 @@ struct Vcpu {
     id: usize,
     number: usize,
     pcpu: u16,
-    state: u64,
+    state: Vec<u64>,
 }
 
 /// Collects them.
@@ -174,17 +174,34 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
     let plan = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..]));
     let plan = plan.map_err(|violation| io::Error::other(violation.invariant.name()))?;
-    // The page pool: first what pCPUs need, then each vCPU's stack and state, then what pCPUs share about each VM.
-    let page_pool = system.base + plan.header.image.page_pool_offset;
-    let pages = |count: usize, pages: u32| count as u64 * u64::from(pages) * PAGE;
-    let pcpu = |index| page_pool + pages(index, PCPU_PAGES) + PCPU_STATE_PAGE * PAGE;
-    let pcpus: Vec<u64> = (0..plan.pcpus.len()).map(pcpu).collect();
-    let vcpus = page_pool + pages(plan.pcpus.len(), PCPU_PAGES);
-    let state = |id| vcpus + pages(id, VCPU_PAGES) + STACK_PAGES * PAGE;
+    let parts = plan
+        .page_pool::<{ Profile::Managed as u32 }>(|_, _| {})
+        .ok_or_else(|| io::Error::other("the plan has no page pool"))?;
+    // First what pCPUs need, then each vCPU's stack and state, then what pCPUs share about each VM.
+    let pages = |count: usize, pages: u32| count as u64 * u64::from(pages);
+    let at = |first, last| {
+        let page = |number| system.base + page_of(&parts.threads, number);
+        (first..last).map(page).collect::<Vec<_>>()
+    };
+    let pcpu = |index| {
+        at(
+            pages(index, PCPU_PAGES) + PCPU_STATE_PAGE,
+            pages(index + 1, PCPU_PAGES),
+        )
+    };
+    let pcpus = (0..plan.pcpus.len()).map(pcpu).collect();
+    let vcpus = pages(plan.pcpus.len(), PCPU_PAGES);
+    let state = |id| {
+        let first = vcpus + pages(id, VCPU_PAGES);
+        at(first + STACK_PAGES, first + pages(1, VCPU_PAGES))
+    };
     // Service threads have places behind the vCPUs.
     let threads = plan.vcpus.len() + plan.service_threads().len();
-    let shared = vcpus + pages(threads, VCPU_PAGES);
-    let devices = system.base + plan.tables_end();
+    let shared = |vm| {
+        let first = vcpus + pages(threads, VCPU_PAGES) + pages(vm, VM_PAGES);
+        at(first, first + u64::from(STOLEN_TIME_PAGE))
+    };
+    let each = device_pages(plan.header.image.colours);
     let names: Vec<_> = plan.vms.iter().map(|vm| name_of(&vm.name)).collect();
     let device = |(index, row): (usize, &VirtioDevice)| {
         let backend = plan.backends().get(usize::from(row.backend));
@@ -207,7 +224,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
             unit: row.unit,
             ipa: row.ipa,
             intid: row.vintid,
-            state: devices + pages(index, VIRTIO_PAGES),
+            state: vec![system.base + page_of(&parts.virtio, index as u64 * each)],
             backend: served,
         }
     };
@@ -253,7 +270,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
             program,
             entry: vm.entry,
             ram,
-            state: shared + pages(index, VM_PAGES),
+            state: shared(index),
             vcpus: rows,
         }
     });

@@ -1,5 +1,7 @@
 //! Good descriptions become the plans that they ask for.
 
+mod colours;
+
 use std::path::Path;
 
 use bulkhead_abi::plan::{
@@ -352,42 +354,6 @@ fn the_plan_is_shown_with_all_that() {
     // What was saved of it before, in either form, is the same plan.
     let differences = show::compare("plan.json", &json, &show::json(&planned));
     assert_eq!(differences.changes, []);
-}
-
-#[test]
-fn parts_of_the_cache_are_the_first_colours_that_nobody_names() {
-    with_plan(&planned("cache.toml"), |plan| {
-        let ram = |region: &&bulkhead_abi::plan::Region| region.kind == RegionKind::Ram as u16;
-        let colours = plan.regions.iter().filter(ram);
-        // 16 of them are repeated in the 64 bits of a region.
-        let colours: Vec<u64> = colours.map(|region| region.colours & 0xffff).collect();
-        // 0, 1, 3 and 4; 2, 6 and 7; 5 and 8 to 14; 15.
-        assert_eq!(colours, [0x001b, 0x00c4, 0x7f20, 0x8000]);
-    });
-}
-
-#[test]
-fn who_serves_vms_with_colours_has_tables_for_each_of_their_pages() {
-    with_plan(&planned("colours-served.toml"), |plan| {
-        // That nobody's RAM lies in the image, for which they were forgotten, the planner has proven.
-        // A table of pages maps 2 MiB.
-        assert!(plan.service_threads()[0].pages > 2 * 768 / 2);
-        // One VM's stage-2 tables lie among the other's.
-        let roots: Vec<u64> = plan.vms.iter().map(|vm| vm.s2_root / 4096 % 16).collect();
-        assert_eq!(roots, [0, 7, 14]);
-    });
-    // What colours cost: tables that map 2 MiB each in place of blocks; 24 instructions for each page; seven colours of sixteen.
-    let planned = planned("colours-served.toml");
-    let text = show::text(&planned);
-    let line = "colours    cost 384 pages of tables more, an entry of the TLB for each page, 4718592 instructions more at most at each start; its pages lie in ";
-    assert!(text.contains(line), "{text}");
-    let cost = &show::json(&planned)["vms"][0]["colours"];
-    assert_eq!(
-        (&cost["tables"], &cost["hint"]),
-        (&384.into(), &false.into())
-    );
-    let span = cost["span"].as_u64().expect("bytes");
-    assert!((768..800).contains(&((span * 7 / 16) >> 20)), "{span}");
 }
 
 #[test]
