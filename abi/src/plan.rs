@@ -231,8 +231,8 @@ pub struct Image {
     /// Colours of EL2's own pages, as in [`Region::colours`]. If it has not all, it copies itself into pages of these at start.
     pub colours: u64,
     /// Pages of the page pool: for each pCPU [`PCPU_PAGES`], for each vCPU and service thread [`VCPU_PAGES`], for each VM [`VM_PAGES`], then the
-    /// stage-2 tables ([`Vm::s2_root`]), then for each virtio device [`VIRTIO_PAGES`], for each service thread [`ServiceThread::pages`]. With
-    /// [`colours`](Self::colours) EL2 and the plan follow, each part starts at a multiple of 64 pages, and devices have whole runs of colours.
+    /// stage-2 tables ([`Vm::s2_root`]), then the state of each virtio device, the registers of each, for each service thread
+    /// [`ServiceThread::pages`]. With [`colours`](Self::colours) EL2 and the plan follow, and each part of them starts at a multiple of 64 pages.
     pub page_pool_pages: u32,
     /// [`Profile`] of the EL2 in the image.
     pub profile: u32,

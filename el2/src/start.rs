@@ -2,8 +2,7 @@
 
 use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{
-    IRQ_EDGE, PAGE, Region, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE,
-    VM_PMU, VM_WAITS,
+    IRQ_EDGE, PAGE, Region, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VM_PMU, VM_WAITS,
 };
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
@@ -303,9 +302,8 @@ fn read_clock(copy_windows: &mut CopyWindows) {
 /// Returns the physical address of the registers of the virtio device that a VM has at an IPA.
 fn registers_at(page_pool: &PagePool, vm: usize, ipa: u64) -> u64 {
     let device = virtio::of_vm(vm).find(|(_, row)| row.ipa == ipa);
-    let page = device.map_or(0, |(device, _)| mmu::virtio_page_number(device));
-    let page = page.wrapping_add(VIRTIO_REGISTERS_PAGE as usize);
-    page_pool.page_of(&page_pool.parts.virtio, page)
+    let device = device.map_or(0, |(device, _)| device);
+    page_pool.page_of(&page_pool.parts.registers, device)
 }
 
 /// Builds the map of what a service thread reaches, and adds it to that of its pCPU.

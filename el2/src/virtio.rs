@@ -257,10 +257,10 @@ pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
     };
     // Another page that the guest may only read can be anywhere.
     let count = plan().virtio_devices().len();
-    let Some((device, offset)) = mmu::virtio_device_at(pa).filter(|(device, _)| *device < count)
-    else {
+    let (device, offset) = mmu::virtio_device_at(pa);
+    if device >= count {
         return Done::Nothing;
-    };
+    }
     let mmio = Mmio::at_offset(offset, esr);
     let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
     let done = match (offset, mmio.size()) {

@@ -40,7 +40,7 @@ mod virtio_tests;
 
 pub use board::Found;
 pub use check::may_be_allowed;
-pub use page_pool::{PagePool, device_distance, device_pages, page_of};
+pub use page_pool::{PagePool, page_of};
 pub use span::{Span, align_up, aligned};
 pub use view::{OfVm, Plan, checksum, rows_of, seal};
 pub use violation::{Check, Invariant, Violation, table_name, table_name_for};

@@ -2,8 +2,7 @@
 //! in those of its RAM. All places are offsets in the image, which starts at a multiple of 64 pages.
 
 use bulkhead_abi::plan::{
-    ALL_COLOURS, COLOUR_GROUP, MAX_COLOURS, PAGE, PCPU_PAGES, Region, VCPU_PAGES, VIRTIO_PAGES,
-    VM_PAGES,
+    ALL_COLOURS, PAGE, PCPU_PAGES, Region, VCPU_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES,
 };
 use zerocopy::FromZeros;
 
@@ -17,8 +16,10 @@ use crate::{colours, stage2};
 pub struct PagePool {
     /// [`PCPU_PAGES`] for each pCPU, [`VCPU_PAGES`] for each vCPU and service thread, [`VM_PAGES`] for each VM.
     pub threads: Region,
-    /// [`Self::device_pages`] for each virtio device, of which it has [`VIRTIO_PAGES`].
+    /// A page for each virtio device: its state.
     pub virtio: Region,
+    /// A page for each virtio device: its registers. Nobody caches these, so that they have no colour.
+    pub registers: Region,
     /// Where the first service thread's places begin.
     services: Placement,
     /// The EL2 binary and the plan, once EL2 has moved into its colours; empty if it has all.
@@ -37,31 +38,11 @@ fn part(places: &mut Placement, pages: u64, colours: u64) -> Option<Region> {
 
 /// The address of a page of a part.
 pub fn page_of(part: &Region, number: u64) -> u64 {
-    let piece = colours::piece(part, number.wrapping_mul(PAGE));
-    piece.map_or(0, |piece| piece.pa)
-}
-
-/// Pages of the page pool from one virtio device to the next: as many as are in a whole number of equal runs of colours, so that all devices
-/// are at equal distances.
-pub fn device_pages(colours: u64) -> u64 {
-    let run = u64::from(run_of(colours));
-    let most = (colours & ALL_COLOURS.wrapping_shr(64_u32.wrapping_sub(run as u32))).count_ones();
-    u64::from(VIRTIO_PAGES).next_multiple_of(u64::from(most.max(1)))
-}
-
-/// Bytes from one virtio device to the next.
-pub fn device_distance(colours: u64) -> u64 {
-    let groups = COLOUR_GROUP.wrapping_mul(device_pages(colours));
-    groups.wrapping_div(u64::from(colours.count_ones().max(1)))
-}
-
-/// After how many colours a mask repeats itself.
-fn run_of(colours: u64) -> u32 {
-    let mut run = MAX_COLOURS;
-    while run > 1 && colours.rotate_right(run / 2) == colours {
-        run /= 2;
+    let offset = number.wrapping_mul(PAGE);
+    if part.colours == ALL_COLOURS {
+        return part.pa.wrapping_add(offset);
     }
-    run
+    colours::piece(part, offset).map_or(0, |piece| piece.pa)
 }
 
 impl<'a> Plan<'a> {
@@ -91,10 +72,12 @@ impl<'a> Plan<'a> {
             vm(number, &places.next(row.s2_pages.into(), colours)?);
         }
         let mut virtio = Region::new_zeroed();
+        let mut registers = Region::new_zeroed();
         let mut services = places;
         if PROFILE >= IO {
             let devices = self.virtio_devices().len() as u64;
-            virtio = part(&mut places, devices.wrapping_mul(device_pages(own)), own)?;
+            virtio = part(&mut places, devices, own)?;
+            registers = part(&mut places, devices, ALL_COLOURS)?;
             services = places;
             for service in 0..self.service_threads().len() {
                 let _ = self.service_parts(&mut places, service)?;
@@ -110,6 +93,7 @@ impl<'a> Plan<'a> {
         Some(PagePool {
             threads,
             virtio,
+            registers,
             services,
             image: part(&mut places, pages, own)?,
             end: places.end(),
@@ -142,36 +126,5 @@ impl<'a> Plan<'a> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn devices_are_at_equal_distances(mask in 1..u64::MAX, runs in 0..7_u32) {
-            let run = MAX_COLOURS >> runs;
-            let mask = (mask & ALL_COLOURS >> (MAX_COLOURS - run)).max(1);
-            let colours = (0..MAX_COLOURS / run).fold(0, |all, n| all | mask << (n * run));
-            let each = device_pages(colours);
-            prop_assert!((u64::from(VIRTIO_PAGES)..u64::from(VIRTIO_PAGES + MAX_COLOURS)).contains(&each));
-            let part = Region { pa: 3 * COLOUR_GROUP, size: 20 * each * PAGE, colours, ..Region::new_zeroed() };
-            for device in 0..20 {
-                for page in 0..u64::from(VIRTIO_PAGES) {
-                    let first = page_of(&part, page);
-                    prop_assert_eq!(page_of(&part, device * each + page), first + device * device_distance(colours));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn with_all_colours_nothing_lies_between() {
-        assert_eq!(device_pages(ALL_COLOURS), u64::from(VIRTIO_PAGES));
-        assert_eq!(device_distance(ALL_COLOURS), u64::from(VIRTIO_PAGES) * PAGE);
-        // Two of sixteen, one of sixteen.
-        assert_eq!(device_distance(0x0003_0003_0003_0003), 16 * PAGE);
-        assert_eq!(device_distance(0x0001_0001_0001_0001), 32 * PAGE);
-    }
-}
+// Of the pages of a virtio device one is its state and one has its registers.
+const _: () = assert!(VIRTIO_REGISTERS_PAGE == 1 && bulkhead_abi::plan::VIRTIO_PAGES == 2);

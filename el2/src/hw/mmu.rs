@@ -3,9 +3,11 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{MAX_PCPUS, PAGE, Region, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES};
+use bulkhead_abi::plan::{
+    ALL_COLOURS, MAX_PCPUS, PAGE, Region, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES,
+};
 use bulkhead_core::cpu::keys::Key;
-use bulkhead_core::plan::{device_distance, device_pages, page_of};
+use bulkhead_core::plan::page_of;
 
 use super::bytes;
 use super::layout::{self, BLOCK_SIZE, PCPU_PAGES, private, vcpu};
@@ -290,47 +292,37 @@ pub fn share_vm_pages(page_pool: &PagePool, vm: usize) {
     );
 }
 
-/// Maps the pages of a virtio device for all pCPUs: the last of them, its registers, not cacheable, because the guest reads it so.
+/// Maps the pages of a virtio device for all pCPUs: its state, and its registers, which are not cacheable, because the guest reads them so.
 pub fn share_virtio_pages(page_pool: &PagePool, device: usize) {
     let first = virtio_page(device);
-    let from = virtio_page_number(device);
-    let part = &page_pool.parts.virtio;
-    map_part(page_pool, (part, from), vms(), first, VIRTIO_PAGES as usize);
-    let registers = VIRTIO_REGISTERS_PAGE as usize;
-    let pa = page_pool.page_of(part, from.wrapping_add(registers));
+    map_part(
+        page_pool,
+        (&page_pool.parts.virtio, device),
+        vms(),
+        first,
+        1,
+    );
+    let pa = page_pool.page_of(&page_pool.parts.registers, device);
     if device == 0 {
         VIRTIO_REGISTERS.store(pa, Ordering::Relaxed);
-        let distance = device_distance(plan().header.image.colours);
-        VIRTIO_DISTANCE.store(distance, Ordering::Relaxed);
     }
     share(
-        first.wrapping_add(registers),
+        first.wrapping_add(VIRTIO_REGISTERS_PAGE as usize),
         pa,
         1,
         PAGE_RW | NON_CACHEABLE_INDEX,
     );
 }
 
-/// Returns the number of the first page of a virtio device (row of the plan) in its part of the page pool.
-pub fn virtio_page_number(device: usize) -> usize {
-    let each = device_pages(plan().header.image.colours);
-    device.wrapping_mul(each as usize)
-}
-
-/// Physical address of the registers of the first virtio device. Those of the others follow at equal distances.
+/// Physical address of the registers of the first virtio device. Those of the others follow.
 static VIRTIO_REGISTERS: AtomicU64 = AtomicU64::new(0);
-/// The distance; not 0.
-static VIRTIO_DISTANCE: AtomicU64 = AtomicU64::new(PAGE);
 
 /// Returns the virtio device whose page of registers holds a physical address, and the offset in that page. A device with this number
 /// may not be there.
 #[inline(always)]
-pub fn virtio_device_at(pa: u64) -> Option<(usize, u64)> {
+pub fn virtio_device_at(pa: u64) -> (usize, u64) {
     let offset = pa.wrapping_sub(VIRTIO_REGISTERS.load(Ordering::Relaxed));
-    let distance = VIRTIO_DISTANCE.load(Ordering::Relaxed);
-    let device = offset.checked_div(distance)?;
-    let within = offset.wrapping_sub(device.wrapping_mul(distance));
-    (within < PAGE).then_some((device as usize, within))
+    ((offset / PAGE) as usize, offset % PAGE)
 }
 
 /// Returns the first page of a virtio device in the block of the VM pages.
@@ -387,9 +379,14 @@ fn map_part(
     first: usize,
     pages: usize,
 ) {
-    for n in 0..pages {
+    // With all colours they follow one another.
+    let run = match part.colours {
+        ALL_COLOURS => pages,
+        _ => 1,
+    };
+    for n in (0..pages).step_by(run) {
         let pa = page_pool.page_of(part, from.wrapping_add(n));
-        map_in(table, first.wrapping_add(n), pa, 1, PAGE_RW);
+        map_in(table, first.wrapping_add(n), pa, run, PAGE_RW);
     }
 }
 

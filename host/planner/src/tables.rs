@@ -10,7 +10,7 @@ use bulkhead_abi::plan::{
     VM_DETERMINISTIC, VM_LOCKED, VM_OWN_PTIMER, VM_PAGES, VM_PMU, VM_SHARES_COLOURS, VM_TIME_STOPS,
     VM_WAITS, Vcpu, Vm,
 };
-use bulkhead_core::plan::{self, device_pages};
+use bulkhead_core::plan;
 use bulkhead_core::stage2;
 use bulkhead_core::stage2::Placement;
 use bulkhead_core::virtio::pages;
@@ -111,7 +111,9 @@ fn most_pages(
         let _ = places.next(most, colours::of_vm(spec, board));
     }
     if let Some(io) = io {
-        let _ = places.next(io.devices.len() as u64 * device_pages(own), own);
+        for colours in [own, ALL_COLOURS] {
+            let _ = places.next(io.devices.len() as u64, colours);
+        }
         // Of the state and the tables, each has a start of its own.
         let between = if own == ALL_COLOURS {
             0

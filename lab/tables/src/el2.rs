@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use bulkhead_abi::plan::{
     ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, Backend, CpuPolicy, PCPU_PAGES, Region, RegionKind,
-    VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC, VM_PAGES, VirtioDevice,
+    VCPU_PAGES, VM_DETERMINISTIC, VM_PAGES, VirtioDevice,
 };
 use bulkhead_core::cpu::keys::Key;
-use bulkhead_core::plan::{Plan, device_pages};
+use bulkhead_core::plan::Plan;
 use bulkhead_core::{colours, stage2};
 use object::{Object, ObjectSymbol};
 
@@ -119,7 +119,10 @@ enum Owner {
     /// The root of a VM's stage 2.
     Root,
     Table,
-    Virtio(u64),
+    /// The state of a virtio device.
+    Virtio,
+    /// The registers of a virtio device, which nobody caches.
+    Registers,
     /// What a service thread reaches.
     Service(usize),
     /// EL2's binary and the plan, where EL2 has moved.
@@ -183,9 +186,11 @@ fn owner((plan, own): (&Plan<'_>, &El2Pages), base: u64, pa: u64) -> Option<Owne
         }
         return part(&mut page, plan.vms.len(), VM_PAGES).map(|_| Owner::Vm);
     }
-    if let Some(page) = el2_pages::number(&parts.virtio, offset) {
-        let each = device_pages(image.colours);
-        return Some(Owner::Virtio(page % each)).filter(|_| page % each < VIRTIO_PAGES.into());
+    if el2_pages::number(&parts.virtio, offset).is_some() {
+        return Some(Owner::Virtio);
+    }
+    if el2_pages::number(&parts.registers, offset).is_some() {
+        return Some(Owner::Registers);
     }
     if let Some(page) = el2_pages::number(&parts.image, offset) {
         return Some(Owner::Image(page));
@@ -389,7 +394,8 @@ fn flaw(
         return (!fits).then_some("neither the image nor a device of EL2");
     };
     // By the definition of a region's colours, not by the code that chose the page.
-    if plan.header.image.colours >> (leaf.pa / PAGE % 64) & 1 == 0 && owner != Owner::Root {
+    let coloured = ![Owner::Root, Owner::Registers].contains(&owner);
+    if coloured && plan.header.image.colours >> (leaf.pa / PAGE % 64) & 1 == 0 {
         return Some("in a colour that is not EL2's");
     }
     if let Owner::Image(page) = owner {
@@ -399,13 +405,15 @@ fn flaw(
             false => Some("another page of the image"),
         };
     }
-    if leaf.usage != NORMAL
-        && (owner, leaf.usage) != (Owner::Virtio(VIRTIO_REGISTERS_PAGE.into()), NON_CACHEABLE)
-    {
+    let usage = match owner {
+        Owner::Registers => NON_CACHEABLE,
+        _ => NORMAL,
+    };
+    if leaf.usage != usage {
         return Some("other attributes than it should have");
     }
     match owner {
-        Owner::Vm | Owner::Virtio(_) => None,
+        Owner::Vm | Owner::Virtio | Owner::Registers => None,
         // EL2 takes the stage 2 of some VMs away: a GPPT VM that could mask EL2's interrupts.
         Owner::Root => None,
         Owner::Pcpu(index, page) if index == pcpu && page != 0 && page != LEVEL3 => None,

@@ -5,9 +5,9 @@ use std::fmt;
 
 use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, COLOUR_GROUP, NAME, PCPU_PAGES,
-    Region, RegionKind, STOLEN_TIME_PAGE, VCPU_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES, Vm,
+    Region, RegionKind, STOLEN_TIME_PAGE, VCPU_PAGES, VM_PAGES, Vm,
 };
-use bulkhead_core::plan::{Plan, device_pages};
+use bulkhead_core::plan::Plan;
 
 use crate::Cpu;
 use crate::el2_pages::{self, El2Pages};
@@ -240,9 +240,8 @@ fn of_pool(plan: &Plan<'_>, base: u64, region: &Region) -> Option<u64> {
         region.kind == RegionKind::VirtioRegisters as u16
             && (row.vm, row.ipa) == (region.vm, region.ipa)
     })?;
-    let each = device_pages(plan.header.image.colours);
-    let number = device as u64 * each + u64::from(VIRTIO_REGISTERS_PAGE);
-    Some(base + el2_pages::page(&El2Pages::of(plan)?.parts.virtio, number))
+    let registers = El2Pages::of(plan)?.parts.registers;
+    Some(base + el2_pages::page(&registers, device as u64))
 }
 
 /// Checks that every table lies in the part of the page pool that is for tables, and belongs to one VM.
@@ -254,7 +253,7 @@ fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let of_el2 = |table: u64| {
         let mut parts = parts
             .iter()
-            .flat_map(|parts| [parts.threads, parts.virtio, parts.image]);
+            .flat_map(|parts| [parts.threads, parts.virtio, parts.registers, parts.image]);
         parts.any(|part| el2_pages::number(&part, table - base).is_some())
     };
     let mut seen = Vec::new();

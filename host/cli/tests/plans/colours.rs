@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use bulkhead_abi::plan::{PAGE, Profile, RegionKind};
-use bulkhead_core::plan::{device_distance, page_of};
+use bulkhead_abi::plan::{ALL_COLOURS, PAGE, Profile, RegionKind};
+use bulkhead_core::plan::page_of;
 use bulkhead_planner::show;
 
 use super::{planned, with_plan};
@@ -57,18 +57,20 @@ fn el2_keeps_to_its_colours_and_tables_of_vms_lie_among_its_pages() {
         let (state, service) = plan.service_of(&parts, 0).expect("there is one");
         let devices = plan.virtio_devices().len() as u64;
         assert!(devices > 2);
-        // Two pages of sixteen: each device has a run of its own.
         assert_eq!(
-            (parts.virtio.size / PAGE, device_distance(OWN)),
-            (devices * 2, 16 * PAGE)
+            (parts.virtio.size / PAGE, parts.registers.size / PAGE),
+            (devices, devices)
         );
+        // Nobody caches these.
+        assert_eq!(parts.registers.colours, ALL_COLOURS);
         let own = [parts.threads, parts.virtio, state, service, parts.image];
         let mut seen = BTreeSet::new();
-        for (part, colours) in own
-            .iter()
-            .map(|part| (part, OWN))
-            .chain(tables.iter().map(|table| (table, table.colours)))
-        {
+        for (part, colours) in own.iter().map(|part| (part, OWN)).chain(
+            tables
+                .iter()
+                .chain([&parts.registers])
+                .map(|table| (table, table.colours)),
+        ) {
             for n in 0..part.size / PAGE {
                 let page = page_of(part, n) / PAGE;
                 assert_ne!(colours >> (page % 64) & 1, 0, "{page:#x} is in its colour");

@@ -173,7 +173,7 @@ mod tests {
         // Renamed in EL2, of what is counted alone and of what is counted apart.
         for (figure, name) in [
             ("vcpu_context", "save_registers"),
-            ("boot_to_guest", "memory::clean"),
+            ("boot_to_guest", "bytes::clean"),
         ] {
             let mut el2 = el2.clone();
             el2.symbols.retain(|symbol| !symbol.name.contains(name));

@@ -20,7 +20,7 @@ const LAST: &str = "all VMs stopped";
 /// Pages of the VM.
 const PAGES: u64 = (512 << 20) / 4096;
 /// Functions that zero and copy memory.
-const MEMORY: [&str; 3] = ["memory::copy_", "memory::scrub_", "memory::clean"];
+const MEMORY: [&str; 3] = ["bytes::copy_", "memory::scrub_", "bytes::clean"];
 
 /// EL2's instructions from its entry to the first one of the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

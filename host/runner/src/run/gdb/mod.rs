@@ -12,7 +12,7 @@ use bulkhead_abi::plan::{
     VirtioDevice,
 };
 use bulkhead_core::colours;
-use bulkhead_core::plan::{Plan, device_pages, page_of, rows_of};
+use bulkhead_core::plan::{Plan, page_of, rows_of};
 use object::{Object, ObjectSegment};
 use serde::Serialize;
 use serde_json::json;
@@ -201,7 +201,6 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
         let first = vcpus + pages(threads, VCPU_PAGES) + pages(vm, VM_PAGES);
         at(first, first + u64::from(STOLEN_TIME_PAGE))
     };
-    let each = device_pages(plan.header.image.colours);
     let names: Vec<_> = plan.vms.iter().map(|vm| name_of(&vm.name)).collect();
     let device = |(index, row): (usize, &VirtioDevice)| {
         let backend = plan.backends().get(usize::from(row.backend));
@@ -224,7 +223,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
             unit: row.unit,
             ipa: row.ipa,
             intid: row.vintid,
-            state: vec![system.base + page_of(&parts.virtio, index as u64 * each)],
+            state: vec![system.base + page_of(&parts.virtio, index as u64)],
             backend: served,
         }
     };
