@@ -168,7 +168,10 @@ mod tests {
                 evicted,
                 ..Counts::default()
             },
-            el2: Counts::default(),
+            el2: Counts {
+                l2_misses: l2_misses / 2,
+                ..Counts::default()
+            },
             turn: 500,
             cycles,
         };
@@ -196,8 +199,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                "stride-256k 2000 0.50 1.000 25.00 3.000 10.00 1.500 70",
-                "stride-256k 2000 2.00 1.200 3.00 1.050 2.00 1.000 2"
+                "stride-256k 2000 0.50 1.000 25.00 3.000 10.00 1.500 70 0 / 25 / 10",
+                "stride-256k 2000 2.00 1.200 3.00 1.050 2.00 1.000 2 2 / 3 / 2"
             ]
         );
     }
