@@ -56,7 +56,8 @@ pub(super) fn check(
     };
     let others = (page_pool_pages as usize).saturating_sub(pages.clone().sum());
     let most = (MAX_PAGE_POOL as usize).saturating_sub(others);
-    if !guests.iter().any(coloured) {
+    let el2 = &system.el2.mask;
+    if el2.is_none() && !guests.iter().any(coloured) {
         refuse("pages of stage-2 tables", pages.collect(), most);
     } else if u64::from(page_pool_pages) > MAX_PAGE_POOL {
         // How many there are exactly depends on where EL2's image ends, and it may not be built yet.
@@ -64,20 +65,26 @@ pub(super) fn check(
             let regions: Vec<_> = guest.regions.iter().map(|mapped| mapped.region).collect();
             u64::from(guest.s2_pages) * 64 / u64::from(colours_of(&regions).count_ones().max(1))
         };
-        let largest = vms().max_by_key(|(_, guest)| spread(guest));
+        let spreads = vms().filter(|(_, guest)| spread(guest) > u64::from(guest.s2_pages));
+        let largest = spreads.max_by_key(|(_, guest)| spread(guest));
         let message =
             format!("EL2 has room for {MAX_PAGE_POOL} pages of its own, and this plan takes more");
-        let finding = Finding::new(Code::PlanLarge, message);
-        findings.extend(largest.map(|(spec, guest)| {
+        let mut finding = Finding::new(Code::PlanLarge, message);
+        if let Some(mask) = el2 {
+            finding = finding.at(mask.span.clone(), "all of EL2's pages keep to these");
+        }
+        if let Some((spec, guest)) = largest {
             let label = format!(
                 "`{}` has {} of tables, which lie among {} for the sake of their colours",
                 spec.name.value,
                 guest.s2_pages,
                 spread(guest)
             );
-            finding
-                .at(spec.name.span.clone(), label)
-                .help("give VMs with colours less memory or more colours, or describe two systems")
+            finding = finding.at(spec.name.span.clone(), label);
+        }
+        findings.push(finding.help(match el2 {
+            Some(_) => "give EL2 more colours, or VMs with colours less memory or more colours, or describe two systems",
+            None => "give VMs with colours less memory or more colours, or describe two systems",
         }));
     }
     if plan > MAX_PLAN && !findings.iter().any(Finding::is_error) {
