@@ -2,17 +2,20 @@
 //!
 //! `stride=KIB` (with `writes=1`, writing), `qsort=POINTS`, `susan=WIDTH` (three quarters as high), `bitcount=NUMBERS` and `basicmath=NUMBERS` are done `rounds=` times, once
 //! without having been counted before (`warm=0`: not), each between the marks of figure 1. With `ms=` the work is repeated for so many milliseconds of the counter instead and
-//! counted by nobody. `tick=` microseconds: so often the timer interrupts it; on an emulator whose CPUs take turns, that ends the turns of all.
+//! counted by nobody. `tick=` microseconds: so often the timer interrupts it; on an emulator whose CPUs take turns, that ends the turns of all. `latency=1`: a mark of figure 2
+//! says when such an interrupt has come.
 #![no_std]
 #![no_main]
 
 use bulkhead_guests::{Board, check, gic, guest, kernels, marks, println, sysreg, timer};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 guest!(main = main, irq = on_irq);
 
 /// Ticks of the counter from one interrupt to the next.
 static TICK: AtomicU64 = AtomicU64::new(0);
+/// Whether interrupts are marked.
+static MARKS: AtomicBool = AtomicBool::new(false);
 
 fn main(board: &'static Board) {
     let work = || {
@@ -38,6 +41,7 @@ fn main(board: &'static Board) {
     };
     if let Some(us) = board.argument("tick") {
         TICK.store(timer::ticks(us), Relaxed);
+        MARKS.store(board.argument("latency").is_some(), Relaxed);
         gic::init();
         gic::enable(timer::INTID);
         timer::arm(timer::now() + timer::ticks(us));
@@ -72,6 +76,9 @@ fn main(board: &'static Board) {
 }
 
 fn on_irq(_entered: u64) {
+    if MARKS.load(Relaxed) {
+        marks::mark_begin(2);
+    }
     let taken = gic::acknowledge();
     if taken.is_none() {
         return;

@@ -6,7 +6,7 @@ use crate::caches::{Access, Caches};
 use crate::decode::Op;
 use crate::memory::Memory;
 use crate::walk::{Entries, Regime, Tlb};
-use bulkhead_plugin::caches::{Counted, Counts, EL2, Geometry, LINE, Owner};
+use bulkhead_plugin::caches::{Counted, Counts, EL2, Geometry, LATENCY, LINE, Owner};
 
 /// Everything.
 #[derive(Debug)]
@@ -23,7 +23,19 @@ pub struct Model {
     figures: BTreeMap<u64, BTreeMap<Owner, Counts>>,
     /// The CPU that has executed a block last.
     last_cpu: Option<usize>,
+    /// For each CPU.
+    clocks: Vec<Clock>,
+    latencies: Vec<u64>,
     turns: BTreeMap<u64, u64>,
+}
+
+/// Cycles of a CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    now: u64,
+    /// When it came to EL2.
+    left: u64,
+    at_el2: bool,
 }
 
 /// Who makes an access where.
@@ -59,6 +71,8 @@ impl Model {
             open: None,
             figures: BTreeMap::new(),
             last_cpu: None,
+            clocks: Vec::new(),
+            latencies: Vec::new(),
             turns: BTreeMap::new(),
         }
     }
@@ -66,6 +80,7 @@ impl Model {
     /// Adds a CPU; returns its number.
     pub fn add_cpu(&mut self) -> usize {
         self.caches.add_cpu();
+        self.clocks.push(Clock::default());
         self.tlbs.push(Tlb::new(&self.geometry));
         self.tlbs.len() - 1
     }
@@ -76,12 +91,29 @@ impl Model {
         if let (Some((figure, _)), false) = (&self.open, goes_on) {
             *self.turns.entry(*figure).or_default() += 1;
         }
-        self.caches.counts(who.owner()).instructions += instructions;
-        if let Some(physical) = self.translate(who, address, None) {
-            let size = instructions * 4;
-            self.caches
-                .access(who.cpu, who.owner(), Access::Fetch, physical, size);
+        let clock = &mut self.clocks[who.cpu];
+        if who.regime.is_el2 && !clock.at_el2 {
+            clock.left = clock.now;
         }
+        clock.at_el2 = who.regime.is_el2;
+        self.timed(who, |model| {
+            model.caches.counts(who.owner()).instructions += instructions;
+            if let Some(physical) = model.translate(who, address, None) {
+                let size = instructions * 4;
+                model
+                    .caches
+                    .access(who.cpu, who.owner(), Access::Fetch, physical, size);
+            }
+        });
+    }
+
+    /// Does what takes a CPU time.
+    fn timed(&mut self, who: &Who<'_>, what: impl FnOnce(&mut Self)) {
+        let cycles = |model: &mut Self| model.caches.counts(who.owner()).cycles(&model.geometry);
+        let before = cycles(self);
+        what(self);
+        let after = cycles(self);
+        self.clocks[who.cpu].now += after - before;
     }
 
     /// Data is loaded or stored, where QEMU says.
@@ -93,14 +125,17 @@ impl Model {
         size: u64,
         stored: Option<&[u8]>,
     ) {
-        self.translate(who, address, Some(physical));
         let access = if stored.is_some() {
             Access::Store
         } else {
             Access::Load
         };
-        self.caches
-            .access(who.cpu, who.owner(), access, physical, size);
+        self.timed(who, |model| {
+            model.translate(who, address, Some(physical));
+            model
+                .caches
+                .access(who.cpu, who.owner(), access, physical, size);
+        });
         if let Some(bytes) = stored {
             self.memory.write(physical, bytes);
         }
@@ -120,8 +155,11 @@ impl Model {
         let page = || ((register << 20).cast_signed() >> 8).cast_unsigned();
         let what = match op {
             Op::Zero => {
-                self.caches
-                    .access(who.cpu, who.owner(), Access::Zero, physical, LINE);
+                self.timed(who, |model| {
+                    model
+                        .caches
+                        .access(who.cpu, who.owner(), Access::Zero, physical, LINE);
+                });
                 return self.memory.zero(physical, LINE);
             }
             Op::Clean => return self.caches.clean(physical, false),
@@ -160,8 +198,13 @@ impl Model {
         Some(right.unwrap_or(found.physical))
     }
 
-    /// A guest begins or ends a figure.
-    pub fn mark(&mut self, figure: u64, begins: bool) {
+    /// A guest begins or ends a figure, or an interrupt has reached it.
+    pub fn mark(&mut self, cpu: usize, figure: u64, begins: bool) {
+        if figure == LATENCY {
+            let clock = self.clocks[cpu];
+            self.latencies.push(clock.now - clock.left);
+            return;
+        }
         let now: BTreeMap<_, _> = self.caches.all().collect();
         if begins {
             self.open = Some((figure, now));
@@ -181,6 +224,7 @@ impl Model {
             all: self.caches.all().collect(),
             figures: self.figures.clone(),
             turns: self.turns.clone(),
+            latencies: self.latencies.clone(),
             cpus: self.tlbs.len(),
             checked: self.checked,
             wrong: self.wrong,
@@ -192,4 +236,40 @@ impl Model {
 /// The VM that VTTBR_EL2 names, at EL2, too.
 const fn vm(regime: &Regime) -> u16 {
     (regime.vttbr >> 48) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_what_passes_on_the_cpu_since_it_left_its_guest() {
+        let mut model = Model::new(Geometry::CORTEX_A53);
+        let (cpu, other) = (model.add_cpu(), model.add_cpu());
+        let guest = Regime::default();
+        let el2 = Regime {
+            is_el2: true,
+            ..Regime::default()
+        };
+        let run = |model: &mut Model, cpu, regime, address, instructions| {
+            model.block(&Who { cpu, regime }, address, instructions);
+        };
+        let miss = Geometry::CORTEX_A53.l2_cycles + Geometry::CORTEX_A53.memory_cycles;
+        run(&mut model, cpu, &guest, 0x1000, 8);
+        run(&mut model, cpu, &el2, 0x2000, 4);
+        run(&mut model, other, &el2, 0x3000, 7);
+        run(&mut model, cpu, &el2, 0x2000, 4);
+        run(&mut model, cpu, &guest, 0x1000, 3);
+        model.mark(cpu, LATENCY, true);
+        // What EL2 needs is there now, and the guest's data is not.
+        run(&mut model, cpu, &el2, 0x2000, 4);
+        run(&mut model, cpu, &guest, 0x1000, 2);
+        let who = Who {
+            cpu,
+            regime: &guest,
+        };
+        model.data(&who, 0x5000, 0x5000, 8, None);
+        model.mark(cpu, LATENCY, true);
+        assert_eq!(model.counted().latencies, [4 + miss + 4 + 3, 4 + 2 + miss]);
+    }
 }

@@ -230,5 +230,7 @@ extern "C" fn mark_executed(_vcpu: c_uint, place: *mut c_void) {
         .x
         .first()
         .map_or(0, |register| api::read(*register));
-    lock(&plugin.state).model.mark(figure, place as usize == 0);
+    let cpu = RUNNING.with_borrow(|(cpu, _)| *cpu);
+    let begins = place as usize == 0;
+    lock(&plugin.state).model.mark(cpu, figure, begins);
 }

@@ -4,5 +4,5 @@
 mod run;
 mod show;
 
-pub use run::{Lab, Run, Setting, WORKS, Work, measure, work};
-pub use show::{svg, table};
+pub use run::{Lab, Latency, Run, Setting, WORKS, Work, measure, work};
+pub use show::{latencies, svg, table};

@@ -65,6 +65,8 @@ pub struct Setting {
     /// Three VMs that write a word in each line of 512 KiB, again and again, with a tick of so many microseconds; none: nothing else runs. An emulator's CPUs take
     /// turns, which these ticks end: what is evicted in a turn comes back in the next one, so that two lengths show how much is due to that.
     pub tick: Option<u32>,
+    /// EL2 has colours of its own where the VMs have; else it has all.
+    pub el2: bool,
     /// The VM and EL2 have half of the shared cache, EL2 a quarter of that, and the others a quarter each, which two of them share; else each has all.
     pub coloured: bool,
 }
@@ -87,8 +89,25 @@ impl Setting {
     };
 
     const fn of(tick: Option<u32>, coloured: bool) -> Self {
-        Self { tick, coloured }
+        Self {
+            tick,
+            el2: coloured,
+            coloured,
+        }
     }
+
+    /// This one with EL2 in all colours.
+    const fn without_el2(self) -> Self {
+        Self { el2: false, ..self }
+    }
+
+    /// Settings in which the latency of a timer is measured: without colours, with colours of the VMs alone, and with those of EL2, each as in
+    /// [`Self::ALL`].
+    pub const LATENCIES: [Self; 9] = {
+        let [a, b, c, d, e, f] = Self::ALL;
+        let (x, y, z) = (d.without_el2(), e.without_el2(), f.without_el2());
+        [a, b, c, x, y, z, d, e, f]
+    };
 
     /// In the words of the picture.
     pub fn name(self) -> String {
@@ -102,6 +121,22 @@ impl Setting {
         }
     }
 }
+
+/// Latency of a timer in one setting: cycles of the model from the instruction that it interrupts to the first of the guest's handler.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// What else ran.
+    pub setting: Setting,
+    /// Interrupts that were measured.
+    pub interrupts: usize,
+    /// The mean.
+    pub mean: f64,
+    /// The longest.
+    pub most: u64,
+}
+
+/// Work that a timer interrupts each half of a millisecond; it needs more than an L1 has.
+const TIMER: Work = work("timer", "stride=128 tick=500 latency=1 rounds=200", 128);
 
 /// What was counted in one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -192,6 +227,25 @@ impl Lab {
         Ok([alone, short, long])
     }
 
+    /// Measures the latency of a timer in each setting.
+    ///
+    /// # Errors
+    ///
+    /// As for [`measure`]; or no interrupt has come.
+    pub fn latencies(&self) -> Result<Vec<Latency>, Failure> {
+        let mut alone = 0;
+        let mut all = Vec::new();
+        for setting in Setting::LATENCIES {
+            let counted = self.counted(TIMER, setting, alone)?;
+            let run = judged(TIMER, setting, &counted)?;
+            if setting.tick.is_none() {
+                alone = run.vm.instructions;
+            }
+            all.push(latency(setting, &counted.latencies)?);
+        }
+        Ok(all)
+    }
+
     /// Runs work in a setting. `alone`: its instructions, which say for how long others have to disturb it.
     ///
     /// # Errors
@@ -209,7 +263,7 @@ impl Lab {
         let folder = self.folder.path();
         let mut words = vec![(MEASURED, work.argument.to_owned()), (OTHERS, others)];
         if setting.coloured {
-            words.extend(colours(&self.geometry));
+            words.extend(colours(&self.geometry, setting.el2));
         }
         let words: Vec<_> = words.iter().map(|(old, new)| (*old, &**new)).collect();
         let built = variant(SYSTEM, &words, folder)?;
@@ -238,25 +292,38 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
 }
 
 /// What the description says of colours: half of them for the VM that is measured, of which EL2 has a quarter, and a quarter for each other.
-fn colours(geometry: &Geometry) -> [(&'static str, String); 5] {
+fn colours(geometry: &Geometry, has_el2: bool) -> [(&'static str, String); 5] {
     let count = geometry.colours();
     let (half, quarter, el2) = (count / 2, count / 4, count / 8);
     let own = |row: &str, first, last| format!("{row}\ncolours = \"{first}-{last}\"");
+    let of_el2 = match has_el2 {
+        true => format!("[el2]\ncolours = \"{}-{}\"\n\n", count - el2, count - 1),
+        false => String::new(),
+    };
     let shared = |row, first| own(row, first, first + quarter - 1) + "\nshare_colours = true";
     [
-        (
-            "[board]",
-            format!(
-                "[el2]\ncolours = \"{}-{}\"\n\n[board]\ncolours = {count}",
-                half - el2,
-                half - 1
-            ),
-        ),
-        ("pcpus = [0]", own("pcpus = [0]", 0, half - el2 - 1)),
-        ("pcpus = [1]", shared("pcpus = [1]", half)),
-        ("pcpus = [2]", shared("pcpus = [2]", half + quarter)),
-        ("pcpus = [3]", shared("pcpus = [3]", half)),
+        ("[board]", format!("{of_el2}[board]\ncolours = {count}")),
+        ("pcpus = [0]", own("pcpus = [0]", half, count - el2 - 1)),
+        ("pcpus = [1]", shared("pcpus = [1]", 0)),
+        ("pcpus = [2]", shared("pcpus = [2]", quarter)),
+        ("pcpus = [3]", shared("pcpus = [3]", 0)),
     ]
+}
+
+/// The latency in a setting; the first interrupts find nothing in the caches yet.
+fn latency(setting: Setting, all: &[u64]) -> Result<Latency, Failure> {
+    const FIRST: usize = 2;
+    let counted = all.get(FIRST..).filter(|counted| !counted.is_empty());
+    let counted = counted.ok_or_else(|| {
+        let why = format!("{} interrupts came", all.len());
+        Failure::failed("the latency of a timer was not measured", why, "")
+    })?;
+    Ok(Latency {
+        setting,
+        interrupts: counted.len(),
+        mean: counted.iter().sum::<u64>() as f64 / counted.len() as f64,
+        most: counted.iter().copied().max().unwrap_or(0),
+    })
 }
 
 /// Milliseconds for which the others disturb work of so many instructions. Time is what all four CPUs execute, a nanosecond each; the work is done twice, once
@@ -317,6 +384,7 @@ mod tests {
             all: Default::default(),
             figures: [(FIGURE, owners)].into(),
             turns: [(FIGURE, 10)].into(),
+            latencies: Vec::new(),
             cpus: 4,
             checked: 5,
             wrong: 0,

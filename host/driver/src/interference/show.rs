@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use bulkhead_runner::columns::{Column, Columns};
 
-use super::run::Run;
+use super::run::{Latency, Run};
 
 /// The runs of a work, in the order of its settings.
 fn by_work(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
@@ -44,6 +44,50 @@ pub fn table(runs: &[Run]) -> String {
     )
 }
 
+/// The latency of a timer, a row for who has colours.
+pub fn latencies(all: &[Latency]) -> String {
+    let mut table = Columns::new(&[
+        Column::Left(0),
+        Column::Right(0),
+        Column::Right(0),
+        Column::Right(0),
+        Column::Right(0),
+    ]);
+    let mut head = vec!["latency of a timer".to_owned()];
+    let settings = all.first().map_or(&[][..], |_| &all[..all.len().min(3)]);
+    head.extend(settings.iter().map(|latency| short(latency.setting.tick)));
+    head.push("interrupts".to_owned());
+    table.row(head);
+    for row in all.chunks(3) {
+        let Some(first) = row.first() else { continue };
+        let who = match (first.setting.coloured, first.setting.el2) {
+            (false, _) => "without colours",
+            (true, false) => "VMs have colours",
+            (true, true) => "VMs and EL2 have colours",
+        };
+        let mut cells = vec![who.to_owned()];
+        cells.extend(
+            row.iter()
+                .map(|latency| format!("{:.0} (most {})", latency.mean, latency.most)),
+        );
+        let fewest = row.iter().map(|latency| latency.interrupts).min();
+        cells.push(fewest.unwrap_or(0).to_string());
+        table.row(cells);
+    }
+    format!(
+        "{}\nCycles of the model from the instruction that a timer interrupts, each 500 us, to the first of the guest's handler, while the VM strides through 128 KiB.\n",
+        table.text("")
+    )
+}
+
+/// A column's name.
+fn short(tick: Option<u32>) -> String {
+    match tick {
+        None => "solo".to_owned(),
+        Some(tick) => format!("{tick} us"),
+    }
+}
+
 /// The table of settings with colours or without.
 fn part(runs: &[Run], coloured: bool) -> String {
     let chosen = |runs: &'_ [Run]| -> Vec<Run> {
@@ -57,10 +101,7 @@ fn part(runs: &[Run], coloured: bool) -> String {
     let mut table = Columns::new(&columns);
     let mut head = vec!["work".to_owned(), "instructions".to_owned()];
     for run in &settings {
-        let short = match run.setting.tick {
-            None => "solo".to_owned(),
-            Some(tick) => format!("{tick} us"),
-        };
+        let short = short(run.setting.tick);
         head.extend([format!("misses, {short}"), "time".to_owned()]);
     }
     head.extend(["evicted".to_owned(), "EL2's misses".to_owned()]);

@@ -8,7 +8,7 @@ use crate::interference::{Lab, Run, Setting, Work, work};
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
-    let tests: [(&str, &str, Job); 2] = [
+    let tests: [(&str, &str, Job); 3] = [
         (
             "interference/known",
             "With caches that give up what was not used for longest, a guest that strides misses as often as arithmetic says, and the model has each of its \
@@ -21,6 +21,12 @@ pub fn tests() -> Vec<Test> {
              does not, whatever the turns of the emulator's CPUs, and the cycles of the model say so; with three eighths of its colours to itself it finds it there as alone. \
              The same holds for EL2 and what it needs, with an eighth.",
             Box::new(stride),
+        ),
+        (
+            "interference/timer",
+            "Beside three VMs that stride through more than the shared cache has, a timer's interrupt reaches a guest later than alone; where VMs and EL2 have colours, it \
+             comes as early as alone. (With colours of VMs alone it depends on where EL2's pages happen to lie: what it is stands beside.)",
+            Box::new(timer),
         ),
     ];
     let tests = tests.into_iter();
@@ -135,5 +141,27 @@ fn stride(_: &Context) -> Result<String, Vec<String>> {
         el2(&own_beside),
         el2(&own_long)
     );
+    if holds { Ok(said) } else { Err(vec![said]) }
+}
+
+fn timer(_: &Context) -> Result<String, Vec<String>> {
+    let lab = Lab::new(Geometry::CORTEX_A53).map_err(why)?;
+    let all = lab.latencies().map_err(why)?;
+    let mean = |n: usize| all.get(n).map_or(0.0, |latency| latency.mean);
+    let row = |n: usize| {
+        let each: Vec<String> = (n..n + 3).map(|n| format!("{:.0}", mean(n))).collect();
+        each.join(", ")
+    };
+    let said = format!(
+        "cycles alone and beside three: {} without colours; {} with those of VMs; {} with those of EL2, too; {} interrupts and more",
+        row(0),
+        row(3),
+        row(6),
+        all.iter().map(|it| it.interrupts).min().unwrap_or(0)
+    );
+    let disturbed = (1..3).all(|n| mean(n) > 2.0 * mean(0));
+    // Within 2 % of the mean alone, and one cycle.
+    let kept = (7..9).all(|n| mean(n) <= 1.02 * mean(6) + 1.0);
+    let holds = all.len() == 9 && mean(0) > 0.0 && disturbed && kept;
     if holds { Ok(said) } else { Err(vec![said]) }
 }

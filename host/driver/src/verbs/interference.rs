@@ -5,13 +5,14 @@ use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_plugin::caches::Geometry;
 use bulkhead_runner::temp_files;
 
-use crate::interference::{Run, WORKS, Work, measure, svg, table};
+use crate::interference::{Lab, Latency, Run, WORKS, Work, latencies, measure, svg, table};
 
 /// The JSON document.
 #[derive(serde::Serialize)]
 struct Document<'a> {
     caches: Geometry,
     runs: &'a [Run],
+    latencies: &'a [Latency],
 }
 
 /// Runs the verb.
@@ -29,6 +30,11 @@ fn show(args: &Args) -> Result<(), Failure> {
         Caches::CortexA72 => Geometry::CORTEX_A72,
     };
     let runs = measure(&works, geometry)?;
+    // Unless only some works are asked for.
+    let timer = match args.work.is_empty() {
+        true => Lab::new(geometry)?.latencies()?,
+        false => Vec::new(),
+    };
     if let Some(path) = &args.svg {
         temp_files::write(path, svg(&runs).as_bytes()).map_err(|error| {
             Failure::environment(format!("cannot write {}", path.display()), error, "")
@@ -38,11 +44,15 @@ fn show(args: &Args) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&Document {
             caches: geometry,
             runs: &runs,
+            latencies: &timer,
         })
         .map_err(|error| Failure::failed("the runs make no JSON", error, ""))?;
         println!("{text}");
     } else {
         print!("{}", table(&runs));
+        if !timer.is_empty() {
+            print!("\n{}", latencies(&timer));
+        }
     }
     Ok(())
 }

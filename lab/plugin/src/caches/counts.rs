@@ -12,6 +12,9 @@ pub type Owner = u16;
 /// EL2 as an [`Owner`]. No VM has this VMID.
 pub const EL2: Owner = 0;
 
+/// The figure whose mark a guest sets where an interrupt has reached it.
+pub const LATENCY: u64 = 2;
+
 /// Counts of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,6 +91,8 @@ pub struct Counted {
     pub figures: BTreeMap<u64, BTreeMap<Owner, Counts>>,
     /// Turns of CPUs while the figure was open, by its number: so often another CPU went on.
     pub turns: BTreeMap<u64, u64>,
+    /// Cycles from the instruction at which an interrupt took a CPU from its guest to the mark of [`LATENCY`], in the order of these marks.
+    pub latencies: Vec<u64>,
     /// CPUs that were seen.
     pub cpus: usize,
     /// Accesses of data whose physical address was compared with QEMU's.

@@ -3,7 +3,7 @@
 mod counts;
 mod geometry;
 
-pub use counts::{Counted, Counts, EL2, Owner};
+pub use counts::{Counted, Counts, EL2, LATENCY, Owner};
 pub use geometry::{Geometry, LINE, Replacement, Shape};
 
 use std::path::PathBuf;
