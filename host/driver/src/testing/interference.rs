@@ -25,7 +25,7 @@ pub fn tests() -> Vec<Test> {
         (
             "interference/timer",
             "Beside three VMs that stride through more than the shared cache has, a timer's interrupt reaches a guest later than alone; where VMs and EL2 have colours, it \
-             comes as early as alone. (With colours of VMs alone it depends on where EL2's pages happen to lie: what it is stands beside.)",
+             comes as early as alone. With colours of VMs alone it depends on where EL2's pages happen to lie: what it is stands beside.",
             Box::new(timer),
         ),
     ];
