@@ -44,7 +44,7 @@ pub use planned::{
     EmulatedDevice, Mapped, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedEnd,
     PlannedPayload, PlannedStop, PlannedVm, StopWay,
 };
-pub use profile::profile;
+pub use profile::{expected_size, profile};
 pub use share::{Runs, Server, Share, Usage, costs, percent, usage};
 pub use sources::Sources;
 pub use store::Reads;

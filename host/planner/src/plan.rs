@@ -20,9 +20,6 @@ use crate::{
     place, pmu, profile, share, store, tables,
 };
 
-/// Bytes for EL2 in the image when it has not been built yet.
-const EL2_GUESS: u64 = 96 * 1024;
-
 /// A system as planned.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -141,7 +138,9 @@ pub fn plan(
     pmu::plan(system, &board, &mut cpus, findings);
     let profile = profile::choose(system, &times, findings);
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
-    let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
+    let el2 = el2
+        .unwrap_or_else(|| profile::expected_size(profile))
+        .next_multiple_of(PAGE);
     let layout = tables::layout(
         (el2, &doorbells),
         &mut io,

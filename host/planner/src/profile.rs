@@ -17,6 +17,18 @@ pub fn profile(system: &System, board: &Board) -> Profile {
     choose(&system, &assigned.times, &mut Vec::new())
 }
 
+/// Bytes that EL2 takes in memory while it is not built: a little more than it takes then, so that what
+/// is refused is the same before the first build and behind it.
+pub const fn expected_size(profile: Profile) -> u64 {
+    let kib = match profile {
+        Profile::Static => 188,
+        Profile::Shared => 236,
+        Profile::Io => 280,
+        Profile::Managed => 480,
+    };
+    kib * 1024
+}
+
 /// Chooses the profile. `times`: the CPU time of each VM.
 pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Finding>) -> Profile {
     let without = system.monitor.as_ref().filter(|monitor| !monitor.value);

@@ -118,6 +118,14 @@ pub fn prepare_with(path: &Path, effort: Effort, el2: El2Source<'_>) -> Result<P
     finish(describe::load(path)?, effort, &read)
 }
 
+/// The same as if EL2 had never been built.
+///
+/// # Errors
+/// The description is wrong, or something is missing.
+pub fn prepare_unbuilt(path: &Path, effort: Effort) -> Result<Prepared, Stopped> {
+    finish(describe::load(path)?, effort, &|_| Ok(None))
+}
+
 /// Gives the path of EL2 for a build.
 pub type El2Source<'a> = &'a dyn Fn(Build) -> Result<PathBuf, Failure>;
 

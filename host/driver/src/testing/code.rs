@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 use bulkhead_abi::plan::{PAGE, Profile, UartKind};
 use bulkhead_gates::Finding;
 
+use bulkhead_model::failure::Failure;
+use bulkhead_planner::image::El2;
 use bulkhead_runner::cross_build::{self, Build};
 
 use super::cargo::{cargo, interesting};
@@ -377,11 +379,27 @@ fn gates(build: Build) -> Result<String, Vec<String>> {
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;
     let mut wrong: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
     wrong.extend(stacks_of_start_up(&bytes)?);
+    wrong.extend(unexpected_size(
+        build,
+        El2::read(&elf).map(|el2| el2.size()),
+    ));
     if !wrong.is_empty() {
         return Err(wrong);
     }
     let said = report.to_string();
     Ok(said.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Whether EL2 has left the size that a description is planned with before it is built.
+fn unexpected_size(build: Build, size: Result<u64, Failure>) -> Option<String> {
+    let expected = bulkhead_planner::expected_size(build.profile);
+    match size {
+        Ok(size) if (size..=size + 32 * 1024).contains(&expected) => None,
+        Ok(size) => Some(format!(
+            "EL2 takes {size} bytes in memory, and descriptions are planned with {expected} before it is built (`expected_size` of the planner): no less, and not 32 KiB more"
+        )),
+        Err(failure) => Some(failure.to_string()),
+    }
 }
 
 /// Functions that start with an empty stack before any guest runs, and how much of it they may use: on the boot stack of 16 KiB, of which
