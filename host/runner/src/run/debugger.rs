@@ -2,7 +2,7 @@
 //! that stands still ("GDB User Manual", appendix E, "GDB Remote Serial Protocol"; for `Qqemu.PhyMemMode`
 //! QEMU's "GDB usage").
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// [`Debugger::resume`].
 #[derive(Debug)]
 pub struct Debugger {
-    stream: UnixStream,
+    /// Byte by byte from the socket itself, each read would wake the stub, which has more to write.
+    stream: BufReader<UnixStream>,
     running: bool,
 }
 
@@ -40,7 +41,7 @@ impl Debugger {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut debugger = Self {
-            stream,
+            stream: BufReader::new(stream),
             running: false,
         };
         // The stub offers the list of registers only to those who ask for features.
@@ -119,8 +120,10 @@ impl Debugger {
     /// The emulator has gone.
     pub fn has_stopped(&mut self) -> io::Result<bool> {
         if self.running {
-            let mut fds = [PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN)];
-            if poll(&mut fds, Some(&timespec(Duration::ZERO)))? == 0 {
+            let socket = self.stream.get_ref().as_fd();
+            let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+            let nothing = self.stream.buffer().is_empty();
+            if nothing && poll(&mut fds, Some(&timespec(Duration::ZERO)))? == 0 {
                 return Ok(false);
             }
             self.packet()?;
@@ -159,7 +162,7 @@ impl Debugger {
 
     fn send(&mut self, text: &str) -> io::Result<()> {
         let packet = format!("${text}#{:02x}", sum(text.as_bytes()));
-        self.stream.write_all(packet.as_bytes())
+        self.stream.get_mut().write_all(packet.as_bytes())
     }
 
     /// The next packet of the stub; what stands between packets are its acknowledgements.
@@ -176,7 +179,7 @@ impl Debugger {
         if digits != *format!("{:02x}", sum(&text)).as_bytes() {
             return Err(broken("a packet's checksum is wrong"));
         }
-        self.stream.write_all(b"+")?;
+        self.stream.get_mut().write_all(b"+")?;
         String::from_utf8(text).map_err(|error| broken(error.to_string()))
     }
 
@@ -277,7 +280,7 @@ mod tests {
         let mut debugger = Debugger::connect(&path).unwrap();
         assert!(debugger.has_stopped().unwrap());
         let (board, stub) = UnixStream::pair().unwrap();
-        debugger.stream = board;
+        debugger.stream = BufReader::new(board);
         (&stub).write_all(b"+").unwrap();
         debugger.resume().unwrap();
         assert!(!debugger.has_stopped().unwrap());
