@@ -240,8 +240,18 @@ pub struct Access {
     pub physical: Option<u64>,
     /// Bytes: 1 to 16.
     pub size: usize,
-    /// Bytes that were loaded or stored, least significant byte first.
+    /// Bytes that were stored, or loaded from a device, least significant byte first.
     pub bytes: [u8; 16],
+}
+
+/// Whether a callback of [`call_on_memory`] is about a store.
+///
+/// # Safety
+///
+/// Called in such a callback, with its argument.
+pub unsafe fn is_store(info: u32) -> bool {
+    // SAFETY: the caller passes what QEMU gave.
+    unsafe { (functions().is_store)(info) }
 }
 
 /// Returns the access that a callback of [`call_on_memory`] is about.
@@ -251,15 +261,10 @@ pub struct Access {
 /// Called in such a callback, with its arguments.
 pub unsafe fn access(info: u32, address: u64) -> Access {
     let f = functions();
+    // SAFETY: the caller's.
+    let store = unsafe { is_store(info) };
     // SAFETY: the caller passes what QEMU gave.
-    let store = unsafe { (f.is_store)(info) };
-    // SAFETY: as above.
     let shift = unsafe { (f.size_shift)(info) };
-    // SAFETY: as above.
-    let value = unsafe { (f.value)(info) };
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&value.low.to_le_bytes());
-    bytes[8..].copy_from_slice(&value.high.to_le_bytes());
     // SAFETY: as above.
     let place = unsafe { (f.place)(info, address) };
     let (device, physical) = if place.is_null() {
@@ -271,6 +276,13 @@ pub unsafe fn access(info: u32, address: u64) -> Access {
         let physical = unsafe { (f.physical)(place) };
         (device, Some(physical))
     };
+    let mut bytes = [0; 16];
+    if store || device {
+        // SAFETY: the caller passes what QEMU gave.
+        let value = unsafe { (f.value)(info) };
+        bytes[..8].copy_from_slice(&value.low.to_le_bytes());
+        bytes[8..].copy_from_slice(&value.high.to_le_bytes());
+    }
     Access {
         store,
         device,

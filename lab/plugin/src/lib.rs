@@ -11,9 +11,11 @@ mod decode;
 mod install;
 pub mod pacer;
 pub mod sanitizer;
+mod stacks;
 mod symbol;
 
 pub use configuration::configuration;
 pub use decode::accesses_memory;
 pub use install::{Loaded, Plugin, install, lock, refuse, write_result};
+pub use stacks::{Stacks, changes_hands};
 pub use symbol::{Symbol, find, sorted};

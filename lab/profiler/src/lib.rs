@@ -10,8 +10,10 @@
 mod config;
 mod cpu;
 mod decode;
+mod pending;
 mod plugin;
 mod profile;
+mod result;
 
 pub use bulkhead_plugin::Symbol;
 pub use config::{Config, CpuKey, Marks, Period};

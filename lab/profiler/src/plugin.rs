@@ -1,23 +1,25 @@
 //! The plugin itself: what QEMU calls, and which accounts it leads to.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use bulkhead_plugin::api::{self, Block, EL2, Register};
-use bulkhead_plugin::{Loaded, Plugin, lock, write_result};
+use bulkhead_plugin::{Loaded, Plugin, Stacks, changes_hands, lock, write_result};
 
 use crate::config::{Config, CpuKey};
-use crate::cpu::{Cpu, Exit, Insn, Kind, NO_SYMBOL, Role, Tally};
+use crate::cpu::{Cpu, Insn, Kind, NO_SYMBOL, Role};
 use crate::decode;
-use crate::profile::{self, Boot, Cost, Figure, Longest, Periods, Profile, Visit};
+use crate::pending::Pending;
+use crate::profile::{Boot, Cost};
 
 /// Registers that are read.
-struct Registers {
+pub(crate) struct Registers {
     cpsr: Register,
+    sp: Register,
     tpidr: Register,
     esr: Register,
     elr: Register,
@@ -26,25 +28,52 @@ struct Registers {
 }
 
 /// Everything that callbacks share.
-struct Profiler {
-    config: Config,
-    cpus: Mutex<Vec<(u64, &'static Mutex<Cpu>)>>,
+pub(crate) struct Profiler {
+    pub(crate) config: Config,
+    pub(crate) cpus: Mutex<Vec<(u64, &'static Accounts)>>,
     /// Instructions by the address at which they run, so that a second translation takes no memory.
     insns: Mutex<HashMap<u64, &'static Insn>>,
     /// Instructions behind one that acknowledges an interrupt, with the register that has the INTID.
     acknowledged: Mutex<HashMap<u64, u8>>,
     /// The same of guests.
     taken: Mutex<HashMap<u64, u8>>,
-    boot: Mutex<(Boot, HashMap<u32, Cost>)>,
+    pub(crate) boot: Mutex<(Boot, HashMap<u32, Cost>)>,
     booting: AtomicBool,
     /// The figure whose marks bound what all CPUs do, while it is open.
     open: Mutex<Option<u64>>,
     /// Figures and the key of the CPU that has marked them.
-    marked: Mutex<HashMap<u64, u64>>,
+    pub(crate) marked: Mutex<HashMap<u64, u64>>,
     /// Blocks that are not EL2's, of all CPUs.
     outside: AtomicU64,
     /// Instructions of guests by figure and VMID.
-    guests: Mutex<HashMap<(u64, u64), &'static AtomicU64>>,
+    pub(crate) guests: Mutex<HashMap<(u64, u64), &'static AtomicU64>>,
+}
+
+/// The accounts of a CPU.
+pub(crate) struct Accounts {
+    cpu: Mutex<Cpu>,
+    /// Executed since, each by the address of its [`Insn`].
+    pending: Pending,
+}
+
+impl Accounts {
+    /// The accounts with all that was executed until now.
+    pub(crate) fn now(&self) -> MutexGuard<'_, Cpu> {
+        let mut cpu = lock(&self.cpu);
+        // SAFETY: only `instruction_executed` adds some, which has it from QEMU.
+        self.pending.take(|data| cpu.execute(unsafe { insn(data) }));
+        cpu
+    }
+}
+
+/// The instruction of a callback.
+///
+/// # Safety
+///
+/// `data` is what `translated` gave to QEMU for such a callback.
+unsafe fn insn(data: usize) -> &'static Insn {
+    // SAFETY: the caller's: it is a reference to an `Insn` that lives as long as the process.
+    unsafe { &*(data as *const Insn) }
 }
 
 /// Code that runs on this thread.
@@ -55,7 +84,7 @@ enum Running {
     /// EL2 before its MMU is on.
     Boot,
     /// EL2 on this CPU.
-    Cpu(&'static Mutex<Cpu>),
+    Cpu(&'static Accounts),
     /// A guest whose instructions are counted here.
     Guest(&'static AtomicU64),
 }
@@ -66,6 +95,8 @@ bulkhead_plugin::plugin!(Profiler);
 
 thread_local! {
     static RUNNING: Cell<Running> = const { Cell::new(Running::Other) };
+    /// CPUs by EL2's stacks.
+    static STACKS: RefCell<Stacks<&'static Accounts>> = const { RefCell::new(Stacks::new()) };
 }
 
 impl Plugin for Profiler {
@@ -99,6 +130,7 @@ impl Plugin for Profiler {
     fn registers(find: impl Fn(&str) -> Register) -> Registers {
         Registers {
             cpsr: find("cpsr"),
+            sp: find("sp"),
             tpidr: find("TPIDR_EL2"),
             esr: find("ESR_EL2"),
             elr: find("ELR_EL2"),
@@ -220,6 +252,10 @@ impl Profiler {
             // SAFETY: the caller's.
             unsafe { api::call_on(instruction, vector_executed, true, offset) };
         }
+        if changes_hands(word) {
+            // SAFETY: the caller's.
+            unsafe { api::call_on(instruction, stack_executed, false, 0) };
+        }
         if self.config.iar.is_some() && decode::loads_word(word) {
             // SAFETY: the caller's.
             unsafe { api::call_on_memory(instruction, word_loaded, 0) };
@@ -246,16 +282,16 @@ impl Profiler {
     }
 
     /// EL2 has acknowledged an interrupt on a CPU.
-    fn acknowledge(&self, cpu: &Mutex<Cpu>, intid: u64) {
+    fn acknowledge(&self, cpu: &Accounts, intid: u64) {
         let timer = self
             .config
             .period
             .is_some_and(|period| period.intid == intid && !period.by_guest);
-        lock(cpu).acknowledge(intid, timer);
+        cpu.now().acknowledge(intid, timer);
     }
 
     /// The accounts of the CPU that runs this callback.
-    fn cpu(&self, registers: &Registers, vcpu: c_uint) -> &'static Mutex<Cpu> {
+    fn cpu(&self, registers: &Registers, vcpu: c_uint) -> &'static Accounts {
         let key = match self.config.cpus {
             CpuKey::Index => u64::from(vcpu),
             CpuKey::Tpidr => api::read(registers.tpidr),
@@ -265,7 +301,10 @@ impl Profiler {
             return cpu;
         }
         let watched = self.config.period.is_some_and(|period| period.cpu == key);
-        let cpu: &'static Mutex<Cpu> = Box::leak(Box::new(Mutex::new(Cpu::new(key, watched))));
+        let cpu: &'static Accounts = Box::leak(Box::new(Accounts {
+            cpu: Mutex::new(Cpu::new(key, watched)),
+            pending: Pending::default(),
+        }));
         cpus.push((key, cpu));
         cpu
     }
@@ -273,7 +312,7 @@ impl Profiler {
     /// A mark on the CPU `key`, where marks bound what all CPUs do.
     fn mark_all(&self, key: u64, id: u64, begin: bool) {
         for (_, cpu) in lock(&self.cpus).iter() {
-            lock(cpu).mark(id, begin);
+            cpu.now().mark(id, begin);
         }
         let mut open = lock(&self.open);
         if begin {
@@ -334,13 +373,22 @@ extern "C" fn block_executed(vcpu: c_uint, booting: *mut c_void) {
     let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
-    let running = if api::level(registers.cpsr) != EL2 {
+    let sp = api::read(registers.sp);
+    let known = STACKS.with_borrow(|stacks| stacks.get(sp));
+    let running = if let (Some(cpu), true) = (known, booting.is_null()) {
+        Running::Cpu(cpu)
+    } else if api::level(registers.cpsr) != EL2 {
         Running::Other
     } else if booting.is_null() {
-        Running::Cpu(plugin.cpu(registers, vcpu))
+        let cpu = plugin.cpu(registers, vcpu);
+        STACKS.with_borrow_mut(|stacks| stacks.learn(sp, cpu));
+        Running::Cpu(cpu)
     } else {
         Running::Boot
     };
+    if let Running::Cpu(cpu) = running {
+        drop(cpu.now());
+    }
     RUNNING.set(running);
 }
 
@@ -382,18 +430,24 @@ extern "C" fn instruction_executed(_vcpu: c_uint, data: *mut c_void) {
     if matches!(running, Running::Other) {
         return;
     }
-    // SAFETY: `translated` passed a reference to an `Insn` that lives as long as the process.
-    let insn: &'static Insn = unsafe { &*data.cast::<Insn>().cast_const() };
+    // SAFETY: the data of this callback.
+    let insn = unsafe { insn(data as usize) };
     if plugin.booting.load(Ordering::Relaxed) {
         plugin.boot(insn);
     }
     if let Running::Cpu(cpu) = running {
-        let mut cpu = lock(cpu);
-        cpu.execute(insn);
+        let full = cpu.pending.add(data as usize);
         if insn.role == Role::Return {
-            cpu.left(plugin.outside.load(Ordering::Relaxed));
+            cpu.now().left(plugin.outside.load(Ordering::Relaxed));
+        } else if full {
+            drop(cpu.now());
         }
     }
+}
+
+/// EL2's stacks may change hands.
+extern "C" fn stack_executed(_vcpu: c_uint, _data: *mut c_void) {
+    STACKS.with_borrow_mut(Stacks::forget);
 }
 
 extern "C" fn vector_executed(_vcpu: c_uint, offset: *mut c_void) {
@@ -403,7 +457,8 @@ extern "C" fn vector_executed(_vcpu: c_uint, offset: *mut c_void) {
     let esr = api::read(registers.esr);
     let kind = Kind::new(offset as u64, esr);
     let outside = plugin.outside.load(Ordering::Relaxed);
-    lock(cpu).enter(kind, api::read(registers.elr), esr, outside);
+    let guest_pc = api::read(registers.elr);
+    cpu.now().enter(kind, guest_pc, esr, outside);
 }
 
 extern "C" fn acknowledge_executed(_vcpu: c_uint, number: *mut c_void) {
@@ -431,7 +486,7 @@ extern "C" fn taken_executed(vcpu: c_uint, number: *mut c_void) {
         return;
     }
     let cpu = plugin.cpu(registers, vcpu);
-    lock(cpu).period();
+    cpu.now().period();
 }
 
 extern "C" fn word_loaded(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
@@ -458,115 +513,9 @@ extern "C" fn mark_executed(vcpu: c_uint, begin: *mut c_void) {
     let id = registers.x.first().map_or(0, |x0| api::read(*x0));
     let cpu = plugin.cpu(registers, vcpu);
     if plugin.config.marks.is_some_and(|marks| marks.everywhere) {
-        let key = lock(cpu).key;
+        let key = lock(&cpu.cpu).key;
         plugin.mark_all(key, id, !begin.is_null());
     } else {
-        lock(cpu).mark(id, !begin.is_null());
-    }
-}
-
-impl Profiler {
-    fn name(&self, symbol: u32) -> String {
-        let symbol = usize::try_from(symbol)
-            .ok()
-            .and_then(|index| self.config.symbols.get(index));
-        symbol.map_or_else(|| "?".to_owned(), |symbol| symbol.name.clone())
-    }
-
-    fn longest(&self, cpu: u64, exit: &Exit) -> Longest {
-        let visit = |(symbol, instructions): &(u32, u64)| Visit {
-            symbol: self.name(*symbol),
-            instructions: *instructions,
-        };
-        Longest {
-            kind: exit.kind.to_string(),
-            cost: exit.cost,
-            guest_pc: exit.guest_pc,
-            esr: exit.esr,
-            cpu,
-            path: exit.path.iter().map(visit).collect(),
-        }
-    }
-
-    fn figure(&self, tally: &Tally, figure: &mut Figure) {
-        figure.cost.add(tally.cost);
-        figure.exits += tally.exits;
-        for (address, (symbol, count)) in &tally.addresses {
-            *figure.addresses.entry(*address).or_default() += count;
-            *figure.symbols.entry(self.name(*symbol)).or_default() += count;
-        }
-    }
-
-    /// The accounts of all CPUs together.
-    fn profile(&self) -> Profile {
-        let mut profile = Profile::default();
-        for (_, cpu) in lock(&self.cpus).iter() {
-            let cpu = lock(cpu);
-            profile.total.add(cpu.total);
-            for (kind, exits) in &cpu.exits {
-                let sum = profile.exits.entry(kind.to_string()).or_default();
-                sum.count += exits.count;
-                sum.total += exits.total;
-                sum.max = sum.max.max(exits.max);
-            }
-            for (kind, lengths) in &cpu.lengths {
-                let sum = profile.lengths.entry(kind.to_string()).or_default();
-                for (length, count) in lengths {
-                    *sum.entry(*length).or_default() += count;
-                }
-            }
-            for (id, tally) in &cpu.figures {
-                let marked = lock(&self.marked).get(id).copied();
-                let figures = match marked {
-                    Some(key) if key != cpu.key => &mut profile.elsewhere,
-                    _ => &mut profile.figures,
-                };
-                self.figure(tally, figures.entry(*id).or_default());
-            }
-            if let Some(exit) = &cpu.longest {
-                let known = profile
-                    .longest
-                    .as_ref()
-                    .map_or(0, |longest| longest.cost.instructions);
-                if exit.cost.instructions > known {
-                    profile.longest = Some(self.longest(cpu.key, exit));
-                }
-            }
-            if let Some(row) = &cpu.longest_row {
-                let known = profile.longest_row.as_ref();
-                if row.instructions > known.map_or(0, |row| row.instructions) {
-                    let exits = row.exits.iter();
-                    profile.longest_row = Some(profile::Row {
-                        instructions: row.instructions,
-                        exits: exits.map(|(kind, n)| (kind.to_string(), *n)).collect(),
-                    });
-                }
-            }
-            if let Some(periods) = &cpu.periods {
-                profile.periods = Some(periods.clone());
-                let watched = cpu.lengths.iter();
-                let watched = watched.map(|(kind, lengths)| (kind.to_string(), lengths.clone()));
-                profile.watched = watched.collect();
-            }
-        }
-        for ((id, vmid), count) in lock(&self.guests).iter() {
-            let figure = profile.guests.entry(*id).or_default();
-            *figure.entry(*vmid).or_default() += count.load(Ordering::Relaxed);
-        }
-        if self.config.period.is_some() {
-            profile.periods.get_or_insert_with(Periods::default);
-        }
-        if self.config.boot.is_some() {
-            let boot = lock(&self.boot);
-            let mut symbols: BTreeMap<String, Cost> = BTreeMap::new();
-            for (symbol, cost) in &boot.1 {
-                symbols.entry(self.name(*symbol)).or_default().add(*cost);
-            }
-            profile.boot = Some(Boot {
-                symbols,
-                ..boot.0.clone()
-            });
-        }
-        profile
+        cpu.now().mark(id, !begin.is_null());
     }
 }

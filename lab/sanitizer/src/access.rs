@@ -33,6 +33,18 @@ pub(crate) enum Way {
 }
 
 impl Model {
+    /// Whether a rule asks now what this CPU loads; if not, [`Self::access`] needs its stores alone.
+    pub fn heeds_loads(&self, cpu: usize) -> bool {
+        let cpu = &self.cpus[cpu];
+        let memory = !cpu.translates()
+            || self.past != 0
+            || cpu.parent.is_some()
+            || cpu.acknowledged.is_some()
+            || !self.fresh.is_empty()
+            || !cpu.is_quiet();
+        memory || self.iar.is_some() || cpu.posted.is_some()
+    }
+
     /// EL2 has loaded or stored.
     pub fn access(&mut self, at: At, va: u64, access: &Access, machine: &dyn Machine) {
         self.check_code(at, machine);
@@ -454,9 +466,13 @@ pub(crate) fn address(xt: u64) -> u64 {
 
 /// The word at `word` after `bytes` were stored at `pa`; nothing if a part of it is unknown.
 fn merge(old: Option<u64>, word: u64, pa: u64, bytes: &[u8]) -> Option<u64> {
-    let end = pa + bytes.len() as u64;
-    let whole = pa <= word && word + 8 <= end;
-    let mut value = if whole { [0; 8] } else { old?.to_le_bytes() };
+    if word >= pa
+        && let Some(all) = bytes.get((word - pa) as usize..)
+        && let Some(whole) = all.first_chunk()
+    {
+        return Some(u64::from_le_bytes(*whole));
+    }
+    let mut value = old?.to_le_bytes();
     for (n, byte) in value.iter_mut().enumerate() {
         let at = word + n as u64;
         if let Some(stored) = at.checked_sub(pa).and_then(|n| bytes.get(n as usize)) {

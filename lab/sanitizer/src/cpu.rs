@@ -1,9 +1,7 @@
 //! State of one CPU that the rules need.
 
-use std::collections::HashSet;
-
 use crate::decode::{Register, Scope, Tlbi};
-use crate::memory::{ByNumber, Store};
+use crate::memory::{ByNumber, Numbers, Store};
 
 /// Most CPUs that are told apart: a bit for each.
 pub const MOST: usize = 64;
@@ -118,7 +116,9 @@ pub struct Cpu {
     /// A write to active states that may be under way.
     pub posted: Option<Posted>,
     /// Pages of its code that have been looked at since its map was another one.
-    pub executed: HashSet<u64>,
+    pub executed: Numbers,
+    /// The one of them that was looked at last.
+    pub executes: Option<u64>,
     /// VMID of the guest that was entered last.
     pub last_guest: Option<u16>,
     /// Address at which an SGI was acknowledged that no DSB has followed.

@@ -301,7 +301,12 @@ impl Model {
     /// EL2 executes no instructions that it has stored, unless the caches know them (*Synchronization and coherency issues between data and
     /// instruction accesses*).
     pub(crate) fn check_code(&mut self, at: At, machine: &dyn Machine) {
-        if !self.cpus[at.cpu].executed.insert(at.pc / PAGE) {
+        let (cpu, page) = (&mut self.cpus[at.cpu], at.pc / PAGE);
+        if cpu.executes == Some(page) {
+            return;
+        }
+        cpu.executes = Some(page);
+        if !cpu.executed.insert(page) {
             return;
         }
         let Some(pa) = self.translate(at, at.pc, machine) else {

@@ -1,7 +1,7 @@
 //! Physical memory as EL2 has written it: values, and the state of each cache line.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::tables::Table;
@@ -172,6 +172,9 @@ impl Hasher for Spread {
 
 /// A map by number of page or address.
 pub type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// A set of numbers of pages or addresses.
+pub type Numbers = HashSet<u64, BuildHasherDefault<Spread>>;
 
 /// Physical memory, by number of page.
 #[derive(Debug, Default)]

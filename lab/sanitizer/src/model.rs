@@ -148,6 +148,11 @@ impl Model {
         self.cpus.iter().position(|cpu| cpu.now.mpidr == mpidr)
     }
 
+    /// Whether there is something to take.
+    pub fn has_news(&self) -> bool {
+        !self.broken.is_empty() || !self.entered.is_empty()
+    }
+
     /// Rules that were broken since the last call.
     pub fn take_broken(&mut self) -> Vec<Broken> {
         std::mem::take(&mut self.broken)

@@ -408,6 +408,7 @@ impl Model {
         });
         if matches!(register, Register::Ttbr0 | Register::Sctlr) {
             cpu.executed.clear();
+            cpu.executes = None;
         }
         if register == Register::Ttbr0 && was_on && old != value {
             cpu.former_root = Some(old & ROOT);

@@ -1,14 +1,14 @@
 //! The plugin itself: what QEMU calls, and what of it goes to the model.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
 
 use bulkhead_plugin::api::{self, Block, EL2, Register};
 use bulkhead_plugin::sanitizer::{Config, Finding, Record};
-use bulkhead_plugin::{Loaded, Plugin, accesses_memory, lock};
+use bulkhead_plugin::{Loaded, Plugin, Stacks, accesses_memory, changes_hands, lock};
 
 use crate::cpu::Start;
 use crate::decode::{self, Op};
@@ -19,6 +19,7 @@ use crate::output::Output;
 #[derive(Debug)]
 struct Registers {
     cpsr: Register,
+    sp: Register,
     spsr: Register,
     tpidr: Register,
     mpidr: Register,
@@ -74,6 +75,8 @@ bulkhead_plugin::plugin!(Sanitizer);
 thread_local! {
     /// The CPU whose EL2 runs on this thread.
     static RUNNING: Cell<Option<usize>> = const { Cell::new(None) };
+    /// CPUs by EL2's stacks.
+    static STACKS: RefCell<Stacks<usize>> = const { RefCell::new(Stacks::new()) };
 }
 
 impl Plugin for Sanitizer {
@@ -105,6 +108,7 @@ impl Plugin for Sanitizer {
     fn registers(find: impl Fn(&str) -> Register) -> Registers {
         Registers {
             cpsr: find("cpsr"),
+            sp: find("sp"),
             spsr: find("SPSR_EL2"),
             tpidr: find("TPIDR_EL2"),
             mpidr: find("VMPIDR_EL2"),
@@ -139,6 +143,11 @@ impl Plugin for Sanitizer {
                     api::call_on(instruction, executed, true, self.watch(pc, word, op, true))
                 };
                 watched = true;
+            }
+            if changes_hands(word) {
+                watched = true;
+                // SAFETY: an instruction of the block of this callback.
+                unsafe { api::call_on(instruction, stack_executed, false, 0) };
             }
             let op = decode::decode(word);
             let memory = accesses_memory(word);
@@ -205,6 +214,9 @@ impl Sanitizer {
 
     /// Writes down what the model has found.
     fn tell(&self, model: &mut Model) {
+        if !model.has_news() {
+            return;
+        }
         for vmid in model.take_entered() {
             self.output.add(&Record::Entered(vmid));
         }
@@ -224,8 +236,20 @@ extern "C" fn block_executed(_vcpu: c_uint, _data: *mut c_void) {
     let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
-    let at_el2 = api::level(registers.cpsr) == EL2;
-    RUNNING.set(at_el2.then(|| plugin.cpu(registers)));
+    let sp = api::read(registers.sp);
+    let known = STACKS.with_borrow(|stacks| stacks.get(sp));
+    let running = known.or_else(|| {
+        let at_el2 = api::level(registers.cpsr) == EL2;
+        let cpu = at_el2.then(|| plugin.cpu(registers))?;
+        STACKS.with_borrow_mut(|stacks| stacks.learn(sp, cpu));
+        Some(cpu)
+    });
+    RUNNING.set(running);
+}
+
+/// EL2's stacks may change hands.
+extern "C" fn stack_executed(_vcpu: c_uint, _data: *mut c_void) {
+    STACKS.with_borrow_mut(Stacks::forget);
 }
 
 /// The CPU at work, in its callback.
@@ -307,9 +331,14 @@ extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, data: *mut c_void
     else {
         return;
     };
+    let mut state = lock(&plugin.state);
+    // SAFETY: the argument of this callback.
+    if !unsafe { api::is_store(info) } && !state.model.heeds_loads(at.cpu) {
+        state.model.check_code(at, &here);
+        return;
+    }
     // SAFETY: the arguments of this callback.
     let access = unsafe { api::access(info, address) };
-    let mut state = lock(&plugin.state);
     state.model.access(at, address, &access, &here);
     plugin.tell(&mut state.model);
 }
