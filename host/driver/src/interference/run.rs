@@ -129,6 +129,9 @@ pub struct Latency {
     pub setting: Setting,
     /// Interrupts that were measured.
     pub interrupts: usize,
+    /// Half of them took so many cycles at most: one that finds EL2 at work for somebody else, or needs what was never in a
+    /// cache yet, does not change it.
+    pub median: u64,
     /// The mean.
     pub mean: f64,
     /// The longest.
@@ -318,9 +321,12 @@ fn latency(setting: Setting, all: &[u64]) -> Result<Latency, Failure> {
         let why = format!("{} interrupts came", all.len());
         Failure::failed("the latency of a timer was not measured", why, "")
     })?;
+    let mut sorted = counted.to_vec();
+    sorted.sort_unstable();
     Ok(Latency {
         setting,
         interrupts: counted.len(),
+        median: sorted.get((sorted.len() - 1) / 2).copied().unwrap_or(0),
         mean: counted.iter().sum::<u64>() as f64 / counted.len() as f64,
         most: counted.iter().copied().max().unwrap_or(0),
     })

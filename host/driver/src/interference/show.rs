@@ -68,14 +68,14 @@ pub fn latencies(all: &[Latency]) -> String {
         let mut cells = vec![who.to_owned()];
         cells.extend(
             row.iter()
-                .map(|latency| format!("{:.0} (most {})", latency.mean, latency.most)),
+                .map(|latency| format!("{} (most {})", latency.median, latency.most)),
         );
         let fewest = row.iter().map(|latency| latency.interrupts).min();
         cells.push(fewest.unwrap_or(0).to_string());
         table.row(cells);
     }
     format!(
-        "{}\nCycles of the model from the instruction that a timer interrupts, each 500 us, to the first of the guest's handler, while the VM strides through 128 KiB.\n",
+        "{}\nCycles of the model, at half of the interrupts and at most, from the instruction that a timer interrupts, each 500 us, to the first of the guest's handler, while the VM strides through 128 KiB.\n",
         table.text("")
     )
 }
