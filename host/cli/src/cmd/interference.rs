@@ -18,7 +18,8 @@ pub enum Caches {
 than the shared cache has. QEMU has no caches: a plugin models those of four Cortex-A53 (32 KiB
 each, 1 MiB shared, TLBs and their walks) or Cortex-A72, for each access that the run makes. Misses
 and cycles are the model's, and no hardware's. Two runs give the same numbers. All works take some
-ten minutes; with all of them comes the latency of a timer.
+ten minutes; with all of them comes the latency of a timer. What Bao has on hardware
+stands beside.
 
 Examples:
   bulkhead interference                                   # the table

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use bulkhead_runner::columns::{Column, Columns};
 
 use super::run::{Latency, Run};
+use super::source::BAO;
 
 /// The runs of a work, in the order of its settings.
 fn by_work(runs: &[Run]) -> impl Iterator<Item = &[Run]> {
@@ -135,17 +136,37 @@ const LEFT: u32 = 150;
 const RIGHT: u32 = 70;
 const TOP: u32 = 90;
 const BAR: u32 = 13;
+/// Height of a line of the note, and its characters.
+const LINE: u32 = 15;
+const NOTE: usize = 130;
 /// Of the bars: without colours, then with.
 const FILLS: [&str; 6] = [
     "#2a8f4f", "#c0392b", "#e59866", "#1f618d", "#5499c7", "#a9cce3",
 ];
+
+/// Words of a text in lines of so many characters at most.
+fn lines(text: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
 
 /// An SVG document: the time of each work in each setting as a bar.
 pub fn svg(runs: &[Run]) -> String {
     let rows: Vec<&[Run]> = by_work(runs).collect();
     let settings = rows.first().copied().unwrap_or_default();
     let row = BAR * u32::try_from(settings.len()).unwrap_or(0) + 14;
-    let height = TOP + row * u32::try_from(rows.len()).unwrap_or(0) + 10;
+    let notes = lines(&BAO.text(), NOTE);
+    let bottom = TOP + row * u32::try_from(rows.len()).unwrap_or(0) + 10;
+    let height = bottom + LINE * u32::try_from(notes.len()).unwrap_or(0) + 10;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -188,6 +209,13 @@ pub fn svg(runs: &[Run]) -> String {
                 y + 10,
             );
         }
+    }
+    for (n, note) in (1..).zip(notes) {
+        let _ = writeln!(
+            text,
+            "<text x=\"16\" y=\"{}\" fill=\"#555\" font-size=\"11\">{note}</text>",
+            bottom + LINE * n
+        );
     }
     text.push_str("</svg>\n");
     text
@@ -249,6 +277,7 @@ mod tests {
     #[test]
     fn the_longest_bar_has_all_the_room() {
         let text = svg(&runs());
+        assert!(text.contains("measured on hardware"), "{text}");
         assert!(text.contains("width=\"640.0\""), "{text}");
         assert!(
             text.contains("width=\"320.0\"") && text.contains("width=\"213.3\""),

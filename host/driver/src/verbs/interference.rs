@@ -5,7 +5,9 @@ use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_plugin::caches::Geometry;
 use bulkhead_runner::temp_files;
 
-use crate::interference::{Lab, Latency, Run, WORKS, Work, latencies, measure, svg, table};
+use crate::interference::{
+    BAO, Lab, Latency, OnHardware, Run, WORKS, Work, latencies, measure, svg, table,
+};
 
 /// The JSON document.
 #[derive(serde::Serialize)]
@@ -13,6 +15,8 @@ struct Document<'a> {
     caches: Geometry,
     runs: &'a [Run],
     latencies: &'a [Latency],
+    /// The same experiment on a board.
+    on_hardware: OnHardware,
 }
 
 /// Runs the verb.
@@ -45,6 +49,7 @@ fn show(args: &Args) -> Result<(), Failure> {
             caches: geometry,
             runs: &runs,
             latencies: &timer,
+            on_hardware: BAO,
         })
         .map_err(|error| Failure::failed("the runs make no JSON", error, ""))?;
         println!("{text}");
@@ -53,6 +58,7 @@ fn show(args: &Args) -> Result<(), Failure> {
         if !timer.is_empty() {
             print!("\n{}", latencies(&timer));
         }
+        print!("\n{}", BAO.text());
     }
     Ok(())
 }
