@@ -19,6 +19,8 @@ pub enum DebianPayload {
     ModulesRt,
     /// An archive to go behind the initramfs: Debian's fio and iperf3 with their libraries.
     IoTools,
+    /// An archive to go behind the initramfs: Debian's gdb and perf with their libraries.
+    DebugTools,
     /// Debian's U-Boot for QEMU's `virt`: loads the image as boards do, and runs as a guest.
     UBoot,
     /// A root file system of Debian's packages for a guest's disk: ext4, with systemd.
@@ -27,7 +29,7 @@ pub enum DebianPayload {
 
 impl DebianPayload {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Kernel,
         Self::KernelRt,
         Self::Kernel612,
@@ -35,6 +37,7 @@ impl DebianPayload {
         Self::Initramfs,
         Self::ModulesRt,
         Self::IoTools,
+        Self::DebugTools,
         Self::UBoot,
         Self::Rootfs,
     ];
@@ -56,6 +59,7 @@ impl DebianPayload {
             Self::Initramfs => "initramfs",
             Self::ModulesRt => "modules-rt",
             Self::IoTools => "io-tools",
+            Self::DebugTools => "debug-tools",
             Self::UBoot => "u-boot",
             Self::Rootfs => "rootfs",
         }

@@ -9,6 +9,7 @@ use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 
 use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::DebianPayload;
 
 use super::archive::{Archive, Suite, need, unpacked};
 use super::cache::{Cache, Unpacked};
@@ -27,6 +28,21 @@ pub const PROGRAMS: [Program; 4] = [
 
 /// The programs that load and check disks and networks.
 pub const IO_TOOLS: [Program; 2] = [("fio", "usr/bin/fio"), ("iperf3", "usr/bin/iperf3")];
+
+/// The programs that look into other programs, and measure them.
+pub const DEBUG_TOOLS: [Program; 2] = [
+    ("gdb-minimal", "usr/bin/gdb"),
+    ("linux-perf", "usr/bin/perf"),
+];
+
+/// The programs of a payload that is an archive of some, to go behind the initramfs.
+pub fn tools(payload: DebianPayload) -> Option<&'static [Program]> {
+    match payload {
+        DebianPayload::IoTools => Some(&IO_TOOLS),
+        DebianPayload::DebugTools => Some(&DEBUG_TOOLS),
+        _ => None,
+    }
+}
 
 /// Folders of a package in which its shared libraries lie: those of the dynamic linker, and one that libraries of their package name
 /// (`DT_RUNPATH`).

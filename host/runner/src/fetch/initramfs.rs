@@ -12,7 +12,7 @@ use bulkhead_model::failure::Failure;
 use bulkhead_planner::cpio::{Entry, Tree};
 
 use super::cache::{Cache, Unpacked};
-use super::closure::{Closure, IO_TOOLS, PROGRAMS, Program};
+use super::closure::{Closure, PROGRAMS, Program};
 use super::modules;
 use crate::progress::Step;
 
@@ -20,7 +20,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 4;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 14] = [
+const SCRIPTS: [(&str, &[u8]); 15] = [
     ("init", include_bytes!("../../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -41,6 +41,10 @@ const SCRIPTS: [(&str, &[u8]); 14] = [
     (
         "bin/tally",
         include_bytes!("../../../../guests/linux/tally"),
+    ),
+    (
+        "bin/debug-tools",
+        include_bytes!("../../../../guests/linux/debug-tools"),
     ),
     (
         "bin/devices",
@@ -114,11 +118,15 @@ pub fn make(cache: &Cache, kernel: &[Unpacked], packages: &[Unpacked]) -> Result
     pack(cache, key, || tree(kernel, packages))
 }
 
-/// Makes the archive of [`IO_TOOLS`], likewise.
-pub fn make_io_tools(cache: &Cache, packages: &[Unpacked]) -> Result<PathBuf, Failure> {
+/// Makes the archive of some programs, likewise.
+pub fn make_programs(
+    cache: &Cache,
+    packages: &[Unpacked],
+    programs: &[Program],
+) -> Result<PathBuf, Failure> {
     pack(cache, key_of(packages.iter()), || {
         let mut tree = Tree::default();
-        add_programs(&mut tree, packages, &IO_TOOLS)?;
+        add_programs(&mut tree, packages, programs)?;
         Ok(tree)
     })
 }

@@ -49,6 +49,7 @@ impl Kernel {
             DebianPayload::Initramfs
             | DebianPayload::ModulesRt
             | DebianPayload::IoTools
+            | DebianPayload::DebugTools
             | DebianPayload::UBoot
             | DebianPayload::Rootfs => return None,
         };
@@ -102,10 +103,12 @@ pub fn cached(cache: &Cache, payload: DebianPayload) -> Result<Option<PathBuf>, 
     let Some((packages, kernel)) = cache.chosen(payload)?.zip(kernel) else {
         return Ok(None);
     };
+    if let Some(programs) = closure::tools(payload) {
+        return initramfs::make_programs(cache, &packages, programs).map(Some);
+    }
     let file = match payload {
         DebianPayload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
         DebianPayload::ModulesRt => initramfs::make_modules(cache, &kernel)?,
-        DebianPayload::IoTools => initramfs::make_io_tools(cache, &packages)?,
         DebianPayload::UBoot => uboot_image(&packages)?,
         _ => kernel_image(&packages)?,
     };
@@ -171,11 +174,11 @@ pub fn choose(
             let image = format!("./{UBOOT_IMAGE}");
             unpacked(cache, archive, vec![package], &[&image])?
         }
-        None if payload == DebianPayload::IoTools => {
-            closure::gather(cache, archive, &closure::IO_TOOLS)?
-        }
         None if payload == DebianPayload::ModulesRt => Vec::new(),
-        None => closure::gather(cache, archive, &closure::PROGRAMS)?,
+        None => {
+            let programs = closure::tools(payload).unwrap_or(&closure::PROGRAMS);
+            closure::gather(cache, archive, programs)?
+        }
     };
     cache.choose(payload, &packages)
 }
