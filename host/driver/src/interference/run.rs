@@ -440,4 +440,19 @@ mod tests {
         // A million instructions beside three others, twice: 8 ms.
         assert!(milliseconds(1_000_000) > 8 + 8);
     }
+
+    #[test]
+    fn one_interrupt_out_of_many_changes_the_mean_and_not_the_median() {
+        let setting = Setting {
+            tick: None,
+            el2: false,
+            coloured: false,
+        };
+        let of = |all: &[u64]| latency(setting, all).unwrap();
+        let long = of(&[900, 900, 301, 305, 1900, 300, 302]);
+        assert_eq!((long.interrupts, long.median, long.most), (5, 302, 1900));
+        assert!(long.mean > 600.0);
+        assert_eq!(of(&[900, 900, 310, 300]).median, 300);
+        assert!(latency(setting, &[900, 900]).is_err());
+    }
 }
