@@ -289,6 +289,18 @@ mod tests {
     }
 
     #[test]
+    fn an_end_that_came_with_the_acknowledgement_is_noticed() {
+        let (_folder, path) = stub(&["PacketSize=1000", "OK"]);
+        let mut debugger = Debugger::connect(&path).unwrap();
+        let (board, stub) = UnixStream::pair().unwrap();
+        debugger.stream = BufReader::new(board);
+        // One read takes both, and the socket has nothing any more.
+        (&stub).write_all(b"+$T03thread:01;#05").unwrap();
+        debugger.resume().unwrap();
+        assert!(debugger.has_stopped().unwrap());
+    }
+
+    #[test]
     fn who_offers_no_physical_memory_is_refused() {
         let (_folder, path) = stub(&["PacketSize=1000", ""]);
         let error = Debugger::connect(&path).unwrap_err();
