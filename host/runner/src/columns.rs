@@ -5,6 +5,21 @@ use comfy_table::{CellAlignment, ColumnConstraint, Table, Width, presets};
 /// Characters between columns.
 const GAP: u16 = 2;
 
+/// The words of a text in lines of so many characters at most.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// A column: at which end of it cells stand, and how many characters it has at least. With a least width a table that
 /// is printed again and again does not move with its numbers, and tables below each other line up.
 #[derive(Clone, Copy, Debug)]

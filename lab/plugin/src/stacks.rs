@@ -3,6 +3,9 @@
 //! QEMU tells a plugin the number of a CPU, but not the right one where CPUs take turns, and a system register costs many
 //! times what SP costs to read. No two CPUs have EL2's SP in one page of its address space at a time, and only an
 //! instruction that gives SP another value than one made from its own takes a stack to another CPU.
+//!
+//! A guest that runs code at the addresses of EL2's, with an SP in one of its stacks, is taken for EL2: what it does is counted, and found
+//! to break rules. Nothing of EL2's is missed for that.
 
 /// Where EL2's address space begins, as far as stacks lie there.
 const EL2: u64 = 0x20_0000_0000;

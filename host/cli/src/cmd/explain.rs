@@ -8,7 +8,7 @@ use serde_json::json;
 use bulkhead_model::describe::Code;
 use bulkhead_model::explain::{self, Explanation};
 use bulkhead_model::failure::{Failure, Outcome};
-use bulkhead_runner::columns::{Column, Columns};
+use bulkhead_runner::columns::{Column, Columns, wrapped};
 
 /// Explain the code of a diagnostic, with a wrong and a right example
 #[derive(clap::Args)]
@@ -70,7 +70,10 @@ struct Explained<'a> {
 
 /// An explanation for people.
 fn text(code: Code, explanation: &Explanation) -> String {
-    let mut text = format!("{code}\n\n{}\n", wrapped(&explanation.means));
+    let mut text = format!(
+        "{code}\n\n{}\n",
+        wrapped(&explanation.means, WIDTH).join("\n")
+    );
     let indented = |example: &str| -> String {
         let lines = example.lines().map(|line| format!("    {line}"));
         lines
@@ -104,24 +107,6 @@ fn first_sentence(text: &str) -> &str {
 /// Width of explanations in characters.
 const WIDTH: usize = 100;
 
-/// Lines of at most [`WIDTH`] characters.
-fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.last().map_or(0, String::len);
-        if last > 0 && last + 1 + word.len() > WIDTH {
-            lines.push(String::new());
-        }
-        if let Some(line) = lines.last_mut() {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines.join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,7 +114,7 @@ mod tests {
     #[test]
     fn long_texts_are_wrapped_and_lists_show_one_sentence() {
         let long = "word ".repeat(50);
-        let wrapped = wrapped(&long);
+        let wrapped = wrapped(&long, WIDTH).join("\n");
         assert!(
             wrapped
                 .lines()

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use bulkhead_runner::columns::{Column, Columns};
+use bulkhead_runner::columns::{Column, Columns, wrapped};
 
 use super::run::{Latency, Run};
 use super::source::BAO;
@@ -144,27 +144,12 @@ const FILLS: [&str; 6] = [
     "#2a8f4f", "#c0392b", "#e59866", "#1f618d", "#5499c7", "#a9cce3",
 ];
 
-/// Words of a text in lines of so many characters at most.
-fn lines(text: &str, most: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.len() + word.len() < most => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 /// An SVG document: the time of each work in each setting as a bar.
 pub fn svg(runs: &[Run]) -> String {
     let rows: Vec<&[Run]> = by_work(runs).collect();
     let settings = rows.first().copied().unwrap_or_default();
     let row = BAR * u32::try_from(settings.len()).unwrap_or(0) + 14;
-    let notes = lines(&BAO.text(), NOTE);
+    let notes = wrapped(&BAO.text(), NOTE);
     let bottom = TOP + row * u32::try_from(rows.len()).unwrap_or(0) + 10;
     let height = bottom + LINE * u32::try_from(notes.len()).unwrap_or(0) + 10;
     let mut text = format!(
