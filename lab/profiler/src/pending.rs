@@ -1,5 +1,5 @@
-//! Instructions that a CPU has executed and that are not in its accounts yet: those of one block, mostly, so that the
-//! accounts are locked once a block. Only the thread of the CPU adds some.
+//! Instructions that a CPU has executed and that are not in its accounts yet, so that these are not locked for each. They are handed over when there
+//! is no more room, at each return to a guest, and before anything else happens to the accounts. Only the thread of the CPU adds some.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

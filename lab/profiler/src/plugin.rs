@@ -386,9 +386,6 @@ extern "C" fn block_executed(vcpu: c_uint, booting: *mut c_void) {
     } else {
         Running::Boot
     };
-    if let Running::Cpu(cpu) = running {
-        drop(cpu.now());
-    }
     RUNNING.set(running);
 }
 
