@@ -1,8 +1,10 @@
 //! Cache of downloads: outside the repository, shared by all checkouts, named by package version.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs::{self, File};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -41,13 +43,26 @@ pub struct Unpacked {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Chosen(BTreeMap<String, Vec<Package>>);
 
-/// The cache folder, locked against other processes until dropped.
+thread_local! {
+    /// The folders that this thread has locked: it would wait for itself for ever.
+    static LOCKED: RefCell<BTreeSet<PathBuf>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// The cache folder, locked against other processes and threads until dropped.
 #[derive(Debug)]
 pub struct Cache {
     /// The folder.
     folder: PathBuf,
     /// Holds the lock.
     _lock: File,
+    /// The thread that has locked it drops it, too.
+    _of_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        LOCKED.with_borrow_mut(|locked| locked.remove(&self.folder));
+    }
 }
 
 impl Cache {
@@ -57,7 +72,20 @@ impl Cache {
     }
 
     /// Opens the cache in `folder`.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or this thread has opened it already.
     pub fn open_at(folder: PathBuf) -> Result<Self, Failure> {
+        if !LOCKED.with_borrow_mut(|locked| locked.insert(folder.clone())) {
+            return Err(Failure::failed(
+                format!(
+                    "internal error: the cache {} is opened twice",
+                    folder.display()
+                ),
+                "who opens it has it open",
+                "this is a bug of this tool; please report it with what you have called",
+            ));
+        }
         let open = || {
             fs::create_dir_all(&folder)?;
             let lock = File::create(folder.join("lock"))?;
@@ -65,6 +93,7 @@ impl Cache {
             Ok(lock)
         };
         let lock = open().map_err(|e: std::io::Error| {
+            LOCKED.with_borrow_mut(|locked| locked.remove(&folder));
             let what = format!("cannot use the cache folder {}", folder.display());
             Failure::environment(
                 what,
@@ -75,6 +104,7 @@ impl Cache {
         Ok(Self {
             folder,
             _lock: lock,
+            _of_thread: PhantomData,
         })
     }
 
@@ -154,6 +184,24 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_it_open_is_told_so_instead_of_waiting_for_himself() {
+        let folder = tempfile::tempdir().expect("folder");
+        let open = || Cache::open_at(folder.path().to_owned());
+        let first = open().expect("cache");
+        assert!(open().is_err());
+        drop(first);
+        drop(open().expect("it is free again"));
+        let file = folder.path().join("file");
+        fs::write(&file, "").expect("file");
+        let no_folder = || {
+            Cache::open_at(file.clone())
+                .expect_err("it is a file")
+                .to_string()
+        };
+        assert_eq!(no_folder(), no_folder());
+    }
 
     #[test]
     fn a_choice_holds_until_a_package_of_it_is_gone() {

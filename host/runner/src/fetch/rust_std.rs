@@ -7,7 +7,7 @@ use std::process::Command;
 use bulkhead_model::failure::Failure;
 
 use super::apt::Apt;
-use super::cache::Cache;
+use super::cache::{self, Cache};
 use super::deb::{self, Package};
 use crate::command;
 
@@ -19,7 +19,7 @@ pub fn folder(rustc: &Path, target: &str) -> Result<Option<PathBuf>, Failure> {
     let Some(package) = library_of(rustc) else {
         return Ok(None);
     };
-    let cache = Cache::open()?;
+    let cache = open_in(&cache::folder())?;
     let place = cache.place(&package);
     if !place.is_dir() {
         // Other sources than those of what guests boot: this computer may run another release.
@@ -33,6 +33,11 @@ pub fn folder(rustc: &Path, target: &str) -> Result<Option<PathBuf>, Failure> {
         let what = format!("the package {} has no library for {target}", package.stem());
         Failure::environment(what, "", format!("delete {}", place.display()))
     })
+}
+
+/// Opens a part of the cache that has a lock of its own: programs are built, too, while the cache is locked, for what is put into a root file system.
+fn open_in(cache: &Path) -> Result<Cache, Failure> {
+    Cache::open_at(cache.join("rust"))
 }
 
 /// The package with the library that belongs to a compiler, for arm64, in the very version of the compiler's: the two have to be of one build.
@@ -77,6 +82,13 @@ fn libraries(place: &Path, target: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_got_while_a_root_file_system_is_made() {
+        let folder = tempfile::tempdir().expect("folder");
+        let _made = Cache::open_at(folder.path().to_owned()).expect("cache");
+        open_in(folder.path()).expect("it has a lock of its own");
+    }
 
     #[test]
     fn a_library_is_named_as_its_compiler() {
