@@ -73,7 +73,7 @@ impl Cpu {
             if self.work > TO_SCAN {
                 later |= mask(word);
             } else {
-                notify |= self.rescan(dist, word, held, full);
+                notify |= self.rescan(dist, host, word, held);
             }
         }
         if full {
@@ -107,7 +107,13 @@ impl Cpu {
     }
 
     /// Determines which interrupts of a word wait.
-    fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held, full: bool) -> Notify {
+    fn rescan<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &H,
+        word: usize,
+        held: &Held,
+    ) -> Notify {
         self.work = self.work.wrapping_add(SCAN);
         let bank = dist.bank(self.number, word);
         let latch = bank.latch.load(SeqCst);
@@ -131,8 +137,11 @@ impl Cpu {
             self.latched.set(word, stays);
         }
         // An active interrupt that is pending again shares its list register only if others are
-        // free.
-        let alone = if full { u32::MAX } else { hw | single | !latch };
+        // free, and if its end is not told anyway.
+        let mut alone = hw | single | !latch;
+        if active & !alone != 0 {
+            alone |= Self::told_ends(host, word);
+        }
         let blocked = pending | self.spilled.get(word) | active & alone;
         let mut waiting = (latch | up) & mine & !blocked;
         let mut notify = Notify::NOBODY;
@@ -156,6 +165,20 @@ impl Cpu {
         self.waiting.set(word, waiting);
         self.choose(dist, word);
         notify
+    }
+
+    /// The interrupts of a word that wait for an end of which EL2 is told; all of them if no list register is free. Who looked at one of them in each exit would
+    /// come to none of the others, if there are more than an exit looks at.
+    fn told_ends<H: Host>(host: &H, word: usize) -> u32 {
+        if host.empty() & host.usable() == 0 {
+            return u32::MAX;
+        }
+        each(0, host.usable()).fold(0, |told, n| {
+            let entry = host.lr(n);
+            let (of, bit) = place(lr::vintid(entry));
+            let ends = entry & (lr::STATE | lr::HW | lr::EOI) == lr::ACTIVE | lr::EOI;
+            if ends && of == word { told | bit } else { told }
+        })
     }
 
     /// Requests maintenance interrupts at the end of active interrupts that are pending again, when

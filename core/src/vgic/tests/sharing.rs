@@ -77,6 +77,47 @@ fn what_is_pending_again_shares_its_list_register_if_it_is_the_same() {
     again::<false>();
 }
 
+fn all_again<const V: bool>() {
+    const ACTIVE: core::ops::Range<u32> = 16..25;
+    const OTHER: u32 = 25;
+    let mut vm = Vm::<V>::ready(1, 16, &[]);
+    vm.bits(0, 2, 0, 0x3ff << 16);
+    for intid in ACTIVE {
+        vm.priority(0, intid, 0xf0 - 8 * (intid - 16) as u8);
+        vm.bits(0, 4, 0, 1 << intid);
+        assert_eq!(vm.acknowledge(0), Some(intid));
+    }
+    // With their new priority they cannot be pending in their list registers, and are more than one exit looks at.
+    for intid in ACTIVE {
+        vm.priority(0, intid, 0x10);
+    }
+    vm.priority(0, OTHER, 0x20);
+    vm.bits(0, 4, 0, 0x3ff << 16);
+    let pending: Vec<_> = held(&vm)
+        .into_iter()
+        .filter(|entry| entry & lr::STATE == lr::PENDING)
+        .map(lr::vintid)
+        .collect();
+    assert_eq!(pending, [OTHER]);
+    let all = held(&vm).into_iter();
+    let told = all.filter(|entry| entry & lr::STATE == lr::ACTIVE && entry & lr::EOI != 0);
+    assert_eq!(told.count(), ACTIVE.len());
+    assert_eq!(vm.acknowledge(0), Some(OTHER));
+    vm.end(0, OTHER);
+    for intid in ACTIVE.rev() {
+        vm.end(0, intid);
+    }
+    let mut rest = vm.drain(0);
+    rest.sort_unstable();
+    assert_eq!(rest, ACTIVE.collect::<Vec<_>>());
+}
+
+#[test]
+fn many_that_wait_for_their_ends_keep_no_other_waiting() {
+    all_again::<true>();
+    all_again::<false>();
+}
+
 fn nobody_parks<const V: bool>() {
     let mut vm = active::<V>(3);
     vm.post(34);
