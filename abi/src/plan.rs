@@ -11,18 +11,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 mod build;
 mod control;
+mod cpus;
 mod interrupts;
 mod io;
 
 pub use build::{Profile, UartKind};
 pub use control::*;
+pub use cpus::*;
 pub use interrupts::*;
 pub use io::*;
 
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -209,11 +211,6 @@ pub struct Board {
     /// Number of the event of the CPUs' performance monitors that [`Vcpu::events`] counts (DDI 0487, D13.12), up to [`MAX_EVENT`]; 0 if no
     /// vCPU has a budget of it.
     pub event: u32,
-    /// Level of the cache of which the board's tree tells the [`colours`](Self::colours): EL2 compares it with what the CPU says of a cache of
-    /// that level (CCSIDR_EL1), if it has one. 0: nothing is compared, as no region has colours, or the description says how many there are.
-    pub cache_level: u32,
-    /// Colours of that cache, up to [`MAX_COLOURS`]; 0 without one.
-    pub colours: u32,
 }
 
 /// The image as the host tool built it. It may be loaded anywhere in the board's memory where it touches no VM's memory.
@@ -246,26 +243,6 @@ pub struct Memory {
     pub base: u64,
     /// Bytes.
     pub size: u64,
-}
-
-/// A physical CPU that EL2 brings up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Pcpu {
-    /// Affinity fields of its MPIDR_EL1, everything else 0.
-    pub mpidr: u64,
-    /// 1 on exactly one pCPU: it drains the console. 0 elsewhere.
-    pub service: u16,
-    /// First of two SPIs of its own by which other pCPUs call it, where a VM may send any SGI ([`InterruptMode::GpptPmrDirect`]),
-    /// or where the pCPU is that of a VM in the mode [`InterruptMode::GpptRevocable`] or one like it;
-    /// 0: they call it by SGIs.
-    pub call_spi: u16,
-    /// INTID of the interrupt of its performance monitors, a PPI or an SPI of its own; 0 if no vCPU with a budget of events or with performance monitors
-    /// runs here.
-    pub pmu_intid: u32,
-    /// Address to which EL2 writes the one at which the CPU begins, if the CPU waits for that (`spin-table`);
-    /// 0: the firmware starts it (PSCI).
-    pub release: u64,
 }
 
 /// Service class of a VM, as number in [`Vm::class`].
@@ -356,45 +333,6 @@ pub struct Vm {
     pub s2_pages: u32,
     /// Offset in the image of the root of its stage-2 tables; the others follow, those of a VM whose RAM keeps to colours in pages of these.
     pub s2_root: u64,
-}
-
-/// Part of its pCPU that a vCPU may have, as number in [`Vcpu::policy`] (`docs/adr/0014-cpu-time.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u16)]
-pub enum CpuPolicy {
-    /// All of it: the pCPU has no other vCPU.
-    Pinned = 0,
-    /// A budget in each period, before all fair ones.
-    Server = 1,
-    /// A share of what is left, by weight, perhaps with a cap.
-    Fair = 2,
-}
-
-/// A virtual CPU. Times are in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Vcpu {
-    /// Index of its VM.
-    pub vm: u16,
-    /// Index of the pCPU on which it runs; of a fair one, at first.
-    pub pcpu: u16,
-    /// [`CpuPolicy`]
-    pub policy: u16,
-    /// Fair: 1 to [`MAX_WEIGHT`]. Others: 0.
-    pub weight: u16,
-    /// Affinity fields that the guest sees in MPIDR_EL1: the number of the vCPU in its VM, from 0, in
-    /// the order of the rows.
-    pub mpidr: u64,
-    /// Server: budget, at least 1. Fair: most in each period, at least 1; equal to it for no cap. Pinned: 0.
-    pub budget: u64,
-    /// Server: period. Fair: that of the cap. [`MIN_PERIOD`] to [`MAX_PERIOD`]. Pinned: 0.
-    pub period: u64,
-    /// Fair: pCPUs onto which the load balancer may move it, a bit for each by index, its own included. Others: 0.
-    pub pool: u32,
-    /// Most events of [`Board::event`] that it may bring about at EL1 and EL0 in each `events_period`, up to [`MAX_EVENTS`]; 0 for no limit.
-    pub events: u32,
-    /// [`MIN_PERIOD`] to [`MAX_PERIOD`]; 0 if there is no limit.
-    pub events_period: u64,
 }
 
 /// Kind of a region, as number in [`Region::kind`].

@@ -41,7 +41,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     });
     uart.open();
     boot::set_uart(uart);
-    let Some(tree) = tree else {
+    let Some(tree) = &tree else {
         let mut line = TextLine::new();
         line.text(refused!("board-tree: x0 is the address of no device tree"));
         last_words(uart, &line)
@@ -54,20 +54,10 @@ pub fn primary(tree: u64, load: u64) -> ! {
         ));
         last_words(uart, &line)
     }
-    let (plan, parts) = match prove(&tree, load) {
+    let (plan, parts) = match prove(tree, load) {
         Ok(proven) => proven,
         Err(violation) => refuse(uart, violation, load),
     };
-    let board = &plan.header.board;
-    if board.cache_level != 0
-        && let Some(colours) = cpu::colours_of_cache(board.cache_level)
-        && colours != board.colours
-    {
-        let mut line = TextLine::new();
-        line.text(refused!("board-colours: those of the CPU's cache are "))
-            .decimal(colours.into());
-        last_words(uart, &line)
-    }
     if IO && plan.has_budgets() && !pmu::counts(plan.header.board.event) {
         let mut line = TextLine::new();
         line.text(refused!("board-event: the CPU does not count event "))

@@ -14,9 +14,18 @@ const ODD: u64 = !EVEN;
 /// Rows of the sample: RAM and shared memory of the first VM, then of the second.
 const ROWS: [usize; 4] = [1, 2, 4, 5];
 
+/// The sample, on a board whose CPUs share a cache with all colours that a region can have.
+fn coloured() -> Sample {
+    let mut sample = Sample::good();
+    for pcpu in &mut sample.pcpus {
+        pcpu.colours = MAX_COLOURS;
+    }
+    sample
+}
+
 /// The sample, with even colours for the first VM and odd ones for the second among these, and what differs.
 fn told(change: impl FnOnce(&mut Sample)) -> Result<(), Invariant> {
-    let mut sample = Sample::good();
+    let mut sample = coloured();
     let [ram, _, other, _] = ROWS;
     sample.regions[ram].colours = EVEN;
     sample.regions[other].colours = ODD;
@@ -52,7 +61,7 @@ fn vms_lie_among_each_other_and_have_no_page_together() {
 
 #[test]
 fn tables_have_the_colours_of_ram() {
-    let mut sample = Sample::good();
+    let mut sample = coloured();
     let [ram, _, other, _] = ROWS;
     let roots = |sample: &Sample| {
         let bytes = sample.bytes();
@@ -118,7 +127,7 @@ fn el2_has_colours_that_vms_have_if_they_say_so() {
 #[test]
 fn el2_lies_among_the_tables_of_vms_and_has_all_its_parts() {
     const HALF: u64 = 0x1111_1111_1111_1111;
-    let mut sample = Sample::good();
+    let mut sample = coloured();
     let [ram, shared, other, theirs] = ROWS;
     sample.colours = HALF;
     for row in [ram, shared, other, theirs] {
@@ -196,4 +205,110 @@ fn shared_memory_has_colours_of_those_who_map_it() {
         sample.regions[ram].pa = 0x4300_0000;
     };
     assert_eq!(told(plain), Ok(()));
+}
+
+/// The sample with two clusters: the first VM has vCPUs on pCPUs 0 and 2, the second on pCPU 1. pCPUs from `second` on have the second cache, with so
+/// many colours.
+fn clusters(sample: &mut Sample, second: usize, colours: u32) {
+    for pcpu in &mut sample.pcpus[second..] {
+        (pcpu.cache, pcpu.colours) = (1, colours);
+    }
+}
+
+#[test]
+fn vms_that_meet_in_no_cache_may_have_the_same_colours() {
+    let [ram, shared, other, theirs] = ROWS;
+    let both_even = |second: usize| {
+        told(move |sample| {
+            // The second VM runs behind the first one.
+            (
+                sample.vcpus[0].pcpu,
+                sample.vcpus[1].pcpu,
+                sample.vcpus[2].pcpu,
+            ) = (0, 1, 2);
+            clusters(sample, second, MAX_COLOURS);
+            sample.regions[other].pa = 0x4300_0000;
+            for row in [ram, shared, other, theirs] {
+                sample.regions[row].colours = EVEN;
+                let pa = sample.regions[row].pa;
+                sample.regions[row].pa = pa.next_multiple_of(COLOUR_GROUP);
+            }
+        })
+    };
+    assert_eq!(both_even(2), Ok(()));
+    // The first one is in both caches.
+    assert_eq!(both_even(1), Err(Invariant::VmColours));
+    assert_eq!(both_even(4), Err(Invariant::VmColours));
+    assert_eq!(both_even(3), Err(Invariant::VmColours));
+}
+
+#[test]
+fn a_vm_is_in_the_caches_of_its_pool() {
+    let [ram, shared, other, theirs] = ROWS;
+    let pooled = |pool: u32| {
+        told(move |sample| {
+            (
+                sample.vcpus[0].pcpu,
+                sample.vcpus[1].pcpu,
+                sample.vcpus[2].pcpu,
+            ) = (0, 1, 2);
+            clusters(sample, 2, MAX_COLOURS);
+            let vcpu = &mut sample.vcpus[1];
+            (vcpu.policy, vcpu.weight) = (CpuPolicy::Fair as u16, 10);
+            (vcpu.budget, vcpu.period, vcpu.pool) = (MIN_PERIOD, MIN_PERIOD, pool);
+            sample.irqs.retain(|irq| irq.vm != 0);
+            sample.regions[other].pa = 0x4300_0000;
+            for row in [ram, shared, other, theirs] {
+                sample.regions[row].colours = EVEN;
+                let pa = sample.regions[row].pa;
+                sample.regions[row].pa = pa.next_multiple_of(COLOUR_GROUP);
+            }
+        })
+    };
+    assert_eq!(pooled(0b0010), Ok(()));
+    assert_eq!(pooled(0b1010), Err(Invariant::VmColours));
+}
+
+#[test]
+fn colours_are_the_same_part_of_each_cache() {
+    let eighth = 0x0101_0101_0101_0101_u64;
+    let small = |colours: u32, own: u64| {
+        told(move |sample| {
+            // The second VM is on pCPU 1.
+            clusters(sample, 1, colours);
+            share(sample, &[0, 1]);
+            sample.regions[ROWS[2]].colours = own;
+            sample.regions[ROWS[2]].pa = 0x4300_0000;
+        })
+    };
+    for colours in [8, 16, 32, 64] {
+        assert_eq!(small(colours, eighth), Ok(()), "{colours}");
+    }
+    assert_eq!(small(4, eighth), Err(Invariant::RegionCaches));
+    assert_eq!(
+        small(32, eighth & u64::from(u32::MAX)),
+        Err(Invariant::RegionCaches)
+    );
+    assert_eq!(small(2, ODD), Ok(()));
+    // Nobody has said how many there are.
+    let unknown = |sample: &mut Sample| {
+        for pcpu in &mut sample.pcpus {
+            pcpu.colours = 0;
+        }
+    };
+    assert_eq!(told(unknown), Err(Invariant::RegionCaches));
+}
+
+#[test]
+fn el2_has_the_same_part_of_each_cache() {
+    let own = |colours: u32, mask: u64| {
+        told(move |sample| {
+            clusters(sample, 3, colours);
+            sample.colours = mask;
+            share(sample, &[0, 1]);
+        })
+    };
+    let eighth = 0x8080_8080_8080_8080;
+    assert_eq!(own(4, eighth), Err(Invariant::El2Colours));
+    assert_eq!(own(8, eighth), Ok(()));
 }

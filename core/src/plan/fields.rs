@@ -88,8 +88,6 @@ fields!(
         gic_version,
         uart_kind,
         event,
-        cache_level,
-        colours,
     ]
 );
 fields!(
@@ -113,7 +111,16 @@ fields!(
     Pcpu,
     Some(TableId::Pcpus),
     0,
-    [mpidr, service, call_spi, pmu_intid, release]
+    [
+        mpidr,
+        service,
+        call_spi,
+        pmu_intid,
+        release,
+        cache,
+        cache_level,
+        colours,
+    ]
 );
 fields!(
     VM,

@@ -94,6 +94,9 @@ impl Sample {
             call_spi: 0,
             pmu_intid: 0,
             release: 0,
+            cache: 0,
+            cache_level: 0,
+            colours: 0,
         };
         let vcpu = |vm, pcpu, mpidr| Vcpu {
             vm,
@@ -190,8 +193,6 @@ impl Sample {
                 gic_version: 3,
                 uart_kind: 0,
                 event: 0,
-                cache_level: 0,
-                colours: 0,
             },
             memory: [Memory {
                 base: 0x4000_0000,

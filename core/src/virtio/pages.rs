@@ -47,7 +47,7 @@ pub fn devices<'a>(
 }
 
 /// Whether a service thread reaches the memory of a VM.
-fn reaches(plan: &Plan, service: usize, vm: u16) -> bool {
+pub(crate) fn reaches(plan: &Plan, service: usize, vm: u16) -> bool {
     let mut backends = plan.backends().iter();
     backends.any(|backend| backend.vm == vm && usize::from(backend.service) == service)
         || devices(plan, service).any(|(_, device)| device.vm == vm)

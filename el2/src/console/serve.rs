@@ -8,6 +8,7 @@ use bulkhead_core::console::mux::{FLUSH_MS, Next, Now, Sources, Streams};
 use bulkhead_core::console::text::TextLine;
 use bulkhead_core::monitor::{Action, Step};
 
+use crate::console::other_cache;
 use crate::console::state::{AWAKE, Console};
 use crate::hw::timer;
 use crate::mailbox;
@@ -130,6 +131,7 @@ impl Console {
     ///
     /// [`LOOK`]: bulkhead_core::console::mux::LOOK
     pub fn drain(&mut self, flush: bool, received: bool) -> Again {
+        other_cache::look();
         let (vms, now) = (Vms(plan().vms), now());
         let mut again = Again::default();
         self.input |= received;

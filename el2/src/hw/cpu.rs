@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use bulkhead_abi::plan::Pcpu;
 use bulkhead_core::colours;
 use bulkhead_core::cpu::errata;
 use bulkhead_core::cpu::inject::{After, Before, Features};
@@ -175,18 +176,19 @@ pub fn event_counters() -> u64 {
     read!("pmcr_el0") >> 11 & 31
 }
 
-/// The colours of this CPU's cache of a level from 1 to 7, if it has one for data and code together (CLIDR_EL1.Ctype).
-pub fn colours_of_cache(level: u32) -> Option<u32> {
-    const UNIFIED: u64 = 4;
-    let below = u64::from(level.wrapping_sub(1)) & 7;
-    let kind = read!("clidr_el1") >> (3 * below) & 7;
-    if kind != UNIFIED {
-        return None;
-    }
-    write!("csselr_el1", below << 1);
+/// The colours of this CPU's last cache, where its row counts on another number, or on another level to be the last. `None` if nothing is to be
+/// compared, or if the CPU does not tell of a cache of that level.
+#[inline(never)]
+pub fn other_colours(row: &Pcpu) -> Option<u32> {
+    let wanted = u32::from(row.cache_level.checked_sub(1)?);
+    // CLIDR_EL1.Ctype1 to Ctype7, three bits each.
+    let kinds = read!("clidr_el1") & 0x1f_ffff;
+    let last = kinds.checked_ilog2()? / 3;
+    write!("csselr_el1", u64::from(last) << 1);
     isb();
     let wide = read!("id_aa64mmfr2_el1") >> 20 & 15 != 0;
-    Some(colours::of_cache(read!("ccsidr_el1"), wide))
+    let found = colours::of_cache(read!("ccsidr_el1"), wide);
+    (last > wanted || last == wanted && found != row.colours).then_some(found)
 }
 
 /// Starts the cycle counter, which belongs to EL2: it has 64 bits and counts at EL2 too.

@@ -1,6 +1,5 @@
 //! Colours of memory: which VM has which, and who may have the same.
 
-use std::borrow::Cow;
 use std::iter::once;
 
 use bulkhead_abi::plan::{ALL_COLOURS, MAX_COLOURS};
@@ -11,79 +10,36 @@ use bulkhead_model::describe::{
 };
 
 /// The name of EL2 in findings.
-const EL2: &str = "el2";
+pub(super) const EL2: &str = "el2";
 
 /// Those of EL2, then of all VMs.
-fn all(system: &System) -> impl Iterator<Item = (&str, &ColoursSpec)> {
+pub(super) fn all(system: &System) -> impl Iterator<Item = (&str, &ColoursSpec)> {
     let vms = system.vms.iter();
     let vms = vms.map(|vm| (vm.name.value.as_str(), &vm.colours));
     once((EL2, &system.el2)).chain(vms)
 }
 
-/// Chooses the colours of EL2 and of VMs that say which part of the cache they have, in the order of the file: the first ones that nobody names. Reports parts that there are not.
-pub(super) fn choose<'a>(
-    system: &'a System,
-    board: &Board,
-    findings: &mut Vec<Finding>,
-) -> Cow<'a, System> {
-    if all(system).all(|(_, colours)| colours.part.is_none()) {
-        return Cow::Borrowed(system);
+/// The colours of the smallest cache in which memory can be: what is one of them is several of a larger cache. None if that is not known.
+pub(super) fn count(colours: &ColoursSpec, board: &Board) -> Option<u32> {
+    smallest(&colours.caches, board)
+}
+
+fn smallest(caches: &[usize], board: &Board) -> Option<u32> {
+    let caches = caches.iter().filter_map(|cache| board.caches.get(*cache));
+    caches.map(|cache| cache.colours).min()
+}
+
+/// The caches in which memory can be, in words.
+pub(super) fn cache_text(colours: &ColoursSpec, board: &Board) -> &'static str {
+    match (board.caches.len(), colours.caches.len()) {
+        (0 | 1, _) => "the cache of this board",
+        (_, 1) => "the cache of its CPUs",
+        _ => "the smallest cache of its CPUs",
     }
-    let mut chosen = system.clone();
-    let named = all(system).filter_map(|(_, colours)| colours.mask.as_ref());
-    let mut taken = named.fold(0, |all, mask| all | mask.value);
-    let vms = chosen.vms.iter_mut();
-    let vms = vms.map(|vm| (vm.name.value.as_str(), &mut vm.colours));
-    for (name, colours) in once((EL2, &mut chosen.el2)).chain(vms) {
-        let Some(part) = colours.part.clone() else {
-            continue;
-        };
-        let (some, of) = part.value;
-        let Some(count) = board.colours else {
-            findings.push(unknown(system).at(part.span, "a part of which cache?"));
-            continue;
-        };
-        if !(count * some).is_multiple_of(of) {
-            let what =
-                format!("the cache of this board has {count} colours, which have no {some}/{of}");
-            findings.push(
-                Finding::new(Code::ColoursBoard, what)
-                    .at(part.span, format!("parts of it are 1/{count} and more"))
-                    .also(
-                        system.board.as_ref().map(|board| board.place()),
-                        "this board",
-                    )
-                    .help("ask for a larger part"),
-            );
-            continue;
-        }
-        let wanted = count * some / of;
-        let all = ALL_COLOURS >> (MAX_COLOURS - count);
-        let mut mask = 0;
-        for _ in 0..wanted {
-            let free = all & !taken & !mask;
-            mask |= free & free.wrapping_neg();
-        }
-        if mask.count_ones() < wanted {
-            let left = (all & !taken).count_ones();
-            let what = format!(
-                "{some}/{of} of the cache are {wanted} colours, and {left} of {count} are left"
-            );
-            findings.push(
-                Finding::new(Code::ColoursLeft, what)
-                    .at(part.span, format!("`{name}` is to have {wanted}"))
-                    .help("give it, or what comes before it, a smaller part"),
-            );
-            continue;
-        }
-        taken |= mask;
-        colours.mask = Some(part.map(|_| mask));
-    }
-    Cow::Owned(chosen)
 }
 
 /// That the board's colours are not known.
-fn unknown(system: &System) -> Finding {
+pub(super) fn unknown(system: &System) -> Finding {
     let of_board = system.board.as_ref().map(|board| board.place());
     Finding::new(Code::ColoursBoard, "the colours of this board's memory are not known")
         .also(of_board, "its device tree does not tell the size and the ways of a cache that the CPUs share")
@@ -100,8 +56,8 @@ pub(super) fn of_el2(system: &System, board: &Board) -> u64 {
     of(&system.el2, board)
 }
 
-fn of(colours: &ColoursSpec, board: &Board) -> u64 {
-    let mask = colours.mask.as_ref().zip(board.colours);
+pub(super) fn of(colours: &ColoursSpec, board: &Board) -> u64 {
+    let mask = colours.mask.as_ref().zip(count(colours, board));
     let colours = mask.map(|(mask, count)| repeat(mask.value, count));
     // With none that the board has, everything else is still to be looked at.
     colours
@@ -109,17 +65,26 @@ fn of(colours: &ColoursSpec, board: &Board) -> u64 {
         .unwrap_or(ALL_COLOURS)
 }
 
-/// The same of shared memory: those of its VMs.
+/// The same of shared memory: those of its VMs, of the smallest cache of any of them.
 pub(super) fn of_shared(shared: &SharedSpec, system: &System, board: &Board) -> u64 {
-    let vms = shared.vms.iter().filter_map(|(vm, _)| system.vms.get(*vm));
+    let vms = || shared.vms.iter().filter_map(|(vm, _)| system.vms.get(*vm));
+    let own = vms()
+        .map(|vm| of_vm(vm, board))
+        .reduce(|all, one| all | one);
     // That nobody has it was reported.
-    vms.map(|vm| of_vm(vm, board))
-        .reduce(|all, one| all | one)
-        .unwrap_or(ALL_COLOURS)
+    let own = own.unwrap_or(ALL_COLOURS);
+    let least = vms().filter_map(|vm| count(&vm.colours, board)).min();
+    let mut count = MAX_COLOURS;
+    let mut all = own;
+    while count > least.unwrap_or(MAX_COLOURS) {
+        count /= 2;
+        all |= all.rotate_right(count);
+    }
+    all
 }
 
 /// The bits of a mask of `count` colours, for all that a region has bits for.
-fn repeat(mask: u64, count: u32) -> u64 {
+pub(super) fn repeat(mask: u64, count: u32) -> u64 {
     let mask = mask & ALL_COLOURS >> (MAX_COLOURS - count);
     (0..MAX_COLOURS / count).fold(0, |all, n| all | mask << (n * count))
 }
@@ -131,16 +96,14 @@ pub(super) fn check(system: &System, board: &Board, findings: &mut Vec<Finding>)
         let Some(mask) = &colours.mask else {
             continue;
         };
-        let Some(count) = board.colours else {
+        let Some(count) = count(colours, board) else {
             findings.push(unknown(system).at(mask.span.clone(), "colours of which cache?"));
             continue;
         };
         let beyond = mask.value & !(ALL_COLOURS >> (MAX_COLOURS - count));
         if beyond != 0 {
-            let what = format!(
-                "this board's memory has no colours {}",
-                colours_text(beyond)
-            );
+            let cache = cache_text(colours, board);
+            let what = format!("{cache} has no colours {}", colours_text(beyond));
             findings.push(
                 Finding::new(Code::ColoursBoard, what)
                     .at(
@@ -170,9 +133,13 @@ fn place(vm: &VmSpec) -> Span {
 }
 
 /// What a VM says of its colours.
-fn said(vm: &VmSpec) -> String {
+fn said(vm: &VmSpec, board: &Board) -> String {
+    let of = match count(&vm.colours, board) {
+        Some(count) if board.caches.len() > 1 => format!(" of {count}"),
+        _ => String::new(),
+    };
     match &vm.colours.mask {
-        Some(mask) => format!("`{}` has {}", vm.name.value, colours_text(mask.value)),
+        Some(mask) => format!("`{}` has {}{of}", vm.name.value, colours_text(mask.value)),
         None => format!("`{}` has all, as it names none", vm.name.value),
     }
 }
@@ -193,7 +160,7 @@ fn check_el2(system: &System, board: &Board, findings: &mut Vec<Finding>) {
             let what = format!("`{}` has memory of EL2's colours", vm.name.value);
             findings.push(
                 Finding::new(Code::ColoursShared, what)
-                    .at(place(vm), said(vm))
+                    .at(place(vm), said(vm, board))
                     .at(mask.span.clone(), el2.clone())
                     .help(help),
             );
@@ -222,6 +189,12 @@ fn check_el2(system: &System, board: &Board, findings: &mut Vec<Finding>) {
     }
 }
 
+/// A cache in which the memory of both VMs can be.
+fn meet(one: &VmSpec, other: &VmSpec) -> Option<usize> {
+    let mut caches = one.colours.caches.iter().copied();
+    caches.find(|cache| other.colours.caches.contains(cache))
+}
+
 /// Whether both say that others may have the same colours.
 fn both_say(one: &VmSpec, other: &VmSpec) -> bool {
     one.colours.shared.is_some() && other.colours.shared.is_some()
@@ -231,19 +204,27 @@ fn check_shared(system: &System, board: &Board, findings: &mut Vec<Finding>) {
     for (n, vm) in system.vms.iter().enumerate() {
         let own = of_vm(vm, board);
         let others = system.vms.iter().take(n);
-        let mut others =
-            others.filter(|other| !both_say(vm, other) && !is_plain(own & of_vm(other, board)));
+        let mut others = others.filter(|other| {
+            !both_say(vm, other)
+                && !is_plain(own & of_vm(other, board))
+                && meet(vm, other).is_some()
+        });
         let Some(other) = others.find(|other| own & of_vm(other, board) != 0) else {
             continue;
         };
+        let cache = meet(vm, other).and_then(|cache| board.caches.get(cache));
+        let place = match cache.filter(|_| board.caches.len() > 1) {
+            Some(cache) => format!(", in the cache of {}", cache.cpus_text()),
+            None => String::new(),
+        };
         let what = format!(
-            "`{}` and `{}` have memory of the same colours",
+            "`{}` and `{}` have memory of the same colours{place}",
             other.name.value, vm.name.value
         );
         findings.push(
             Finding::new(Code::ColoursShared, what)
-                .at(place(vm), said(vm))
-                .at(place(other), said(other))
+                .at(self::place(vm), said(vm, board))
+                .at(self::place(other), said(other, board))
                 .help("give them different `colours`; or say share_colours = true in both, and each evicts from the cache what the other needs"),
         );
     }
@@ -256,7 +237,8 @@ fn check_shared(system: &System, board: &Board, findings: &mut Vec<Finding>) {
             .map(|(_, vm)| vm);
         let met = strangers.find(|vm| {
             let common = colours & of_vm(vm, board);
-            common != 0 && !is_plain(common) && users().any(|user| !both_say(user, vm))
+            let harms = |user| !both_say(user, vm) && meet(user, vm).is_some();
+            common != 0 && !is_plain(common) && users().any(harms)
         });
         if let Some(vm) = met {
             let what = format!(

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bandwidth;
+mod caches;
 mod capacity;
 mod colours;
 mod consoles;

@@ -16,7 +16,7 @@ use crate::planned::{PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedVm};
 use crate::sources::Sources;
 use crate::store::Reads;
 use crate::{
-    bandwidth, capacity, colours, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough,
+    bandwidth, caches, capacity, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough,
     place, pmu, profile, share, store, tables,
 };
 
@@ -74,13 +74,13 @@ pub fn plan(
     let mut store = store::Store::new(system, sources);
     let disks = io::disks(system, &board, &mut store, findings)?;
     let system = &*io::with_service(system, &disks);
-    let system = &*colours::choose(system, &board, findings);
     let Assigned {
         mut cpus,
         times,
         io: chosen,
     } = cpus::assign(system, &board, findings);
     let mut io = io::plan(system, &disks, chosen, findings);
+    let system = &*caches::choose(system, &board, &cpus, io.as_ref(), findings);
     let mut doorbells = doorbells::assign(system, &board, findings);
     let mut guests = Vec::new();
     let mut owners = Vec::new();

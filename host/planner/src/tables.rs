@@ -311,7 +311,7 @@ pub(super) fn emit(
             .collect();
         let mut writer = Writer::default();
         writer.table(&board.memory);
-        writer.table(&pcpus(cpus, board));
+        writer.table(&pcpus(cpus, board, system));
         writer.table(&vms);
         writer.table(&rows.vcpus);
         writer.table(&rows.regions);
@@ -369,32 +369,30 @@ const fn image((pages, colours): (u64, u64), profile: Profile, layout: &Layout) 
     }
 }
 
-/// The rows of the pCPUs.
-fn pcpus(cpus: &[PlannedCpu], board: &Board) -> Vec<Pcpu> {
-    cpus.iter()
-        .map(|cpu| Pcpu {
+/// The rows of the pCPUs. They have caches if anything keeps to colours.
+fn pcpus(cpus: &[PlannedCpu], board: &Board, system: &System) -> Vec<Pcpu> {
+    let has_colours =
+        system.el2.mask.is_some() || system.vms.iter().any(|vm| vm.colours.mask.is_some());
+    let caches = if has_colours { &board.caches[..] } else { &[] };
+    let rows = cpus.iter().map(|cpu| {
+        let mut caches = caches.iter().enumerate();
+        let cache = caches.find(|(_, cache)| cache.cpus.contains(&cpu.cpu));
+        Pcpu {
             mpidr: cpu.mpidr,
             service: u16::from(cpu.service),
             call_spi: cpu.call_spi,
             pmu_intid: cpu.pmu_intid,
             release: board.cpus[cpu.cpu].release,
-        })
-        .collect()
+            cache: cache.map_or(0, |(number, _)| number as u16),
+            cache_level: cache.map_or(0, |(_, cache)| cache.level as u16),
+            colours: cache.map_or(0, |(_, cache)| cache.colours),
+        }
+    });
+    rows.collect()
 }
 
 /// The header in front of what was written.
 fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Header {
-    // What the description says of the cache is believed.
-    let said = system
-        .board
-        .as_ref()
-        .is_some_and(|board| board.colours.is_some());
-    let has_colours =
-        system.el2.mask.is_some() || system.vms.iter().any(|vm| vm.colours.mask.is_some());
-    let (cache_level, colours) = match has_colours && !said {
-        true => (board.parts.cache_level, board.parts.colours),
-        false => (0, 0),
-    };
     Header {
         magic: MAGIC,
         version: VERSION,
@@ -408,8 +406,6 @@ fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Head
             } else {
                 0
             },
-            cache_level,
-            colours,
             event: bandwidth::event(system, board).map_or(0, |(_, event)| event),
             ..board.parts
         },

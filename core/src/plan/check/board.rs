@@ -1,6 +1,6 @@
 //! Rules about the board: frames that EL2 uses, memory, pCPUs.
 
-use bulkhead_abi::plan::{MAX_COLOURS, PAGE, TableId, UartKind};
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE, TableId, UartKind};
 
 use super::{AFFINITY, PA_LIMIT};
 use crate::plan::span::{Span, aligned};
@@ -100,12 +100,6 @@ impl Plan<'_> {
         at.ensure(version, Invariant::GicVersion)?;
         let kind = board.uart_kind < UartKind::ALL.len() as u32;
         at.ensure(kind, Invariant::UartKind)?;
-        let cache = match board.cache_level {
-            0 => board.colours == 0,
-            1..=7 => (2..=MAX_COLOURS).contains(&board.colours) && board.colours.is_power_of_two(),
-            _ => false,
-        };
-        at.ensure(cache, Invariant::BoardColours)?;
         let free = board.event == 0;
         at.ensure(free || self.keeps_budgets(), Invariant::ReservedZero)?;
         at.ensure(self.frames_are_whole(), Invariant::BoardFrame)?;
@@ -189,6 +183,7 @@ impl Plan<'_> {
     /// Checks the pCPUs, each by itself and against the others.
     pub(super) fn check_pcpus(&self) -> Check {
         let mut services = 0_u32;
+        let mut caches = [0; MAX_PCPUS];
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);
             let free = pcpu.pmu_intid == 0;
@@ -196,6 +191,8 @@ impl Plan<'_> {
             at.ensure(pcpu.mpidr & !AFFINITY == 0, Invariant::PcpuMpidr)?;
             let release = pcpu.release == 0 || self.is_release(pcpu.release);
             at.ensure(release, Invariant::PcpuRelease)?;
+            let cache = Self::is_cache(pcpu, &mut caches);
+            at.ensure(cache, Invariant::PcpuCache)?;
             services = services.wrapping_add(u32::from(pcpu.service));
             let twin = self
                 .pcpus

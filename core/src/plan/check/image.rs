@@ -20,7 +20,9 @@ impl Plan<'_> {
         let known = image.profile < Profile::ALL.len() as u32;
         let fits = known && self.least_profile::<PROFILE>() as u32 <= image.profile;
         at.ensure(fits, Invariant::Profile)?;
-        at.ensure(image.colours != 0, Invariant::El2Colours)?;
+        // EL2 runs on all pCPUs.
+        let part = image.colours != 0 && self.is_part_of(u32::MAX, image.colours);
+        at.ensure(part, Invariant::El2Colours)?;
         let base = aligned(image.base, IMAGE_ALIGN) && image.base < LOAD_LIMIT;
         at.ensure(base, Invariant::ImageBase)?;
         let end = Span::new(image.plan_offset, self.header.size).map(|plan| plan.end);

@@ -4,6 +4,7 @@
 mod bandwidth;
 mod board;
 mod calls;
+mod colours;
 mod cpu;
 mod doorbells;
 mod image;
@@ -63,7 +64,7 @@ impl Plan<'_> {
         self.check_cpu_time()?;
         self.check_modes()?;
         self.check_regions::<PROFILE>()?;
-        self.check_overlaps()?;
+        self.check_overlaps::<PROFILE>()?;
         self.check_image::<PROFILE>()?;
         self.check_payloads()?;
         let page_pool = self.check_page_pool::<PROFILE>()?;

@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, NONE, PAGE, Region,
-    RegionKind, TableId, VM_SHARES_COLOURS,
+    RegionKind, TableId,
 };
 
 use super::PA_LIMIT;
@@ -19,7 +19,7 @@ const RAM: u16 = RegionKind::Ram as u16;
 /// [`RegionKind`] as encoded in the plan.
 const DEVICE: u16 = RegionKind::Device as u16;
 /// [`RegionKind`] as encoded in the plan.
-const SHARED: u16 = RegionKind::Shared as u16;
+pub(super) const SHARED: u16 = RegionKind::Shared as u16;
 /// [`RegionKind`] as encoded in the plan.
 const GICV: u16 = RegionKind::Gicv as u16;
 /// [`RegionKind`] as encoded in the plan.
@@ -161,45 +161,14 @@ impl Plan<'_> {
         })
     }
 
-    /// Whether two regions may have pages of one colour: those of one VM may, those of boards that are not coloured, memory that both VMs map, and
-    /// those of VMs that both say so.
-    fn may_compete(&self, one: &Region, other: &Region) -> bool {
-        let common = one.colours & other.colours;
-        let free = common == ALL_COLOURS || common == 0 || one.vm == other.vm;
-        free || !(is_memory(one) && is_memory(other))
-            || self.shares(one, other)
-            || self.shares(other, one)
-    }
-
-    /// Whether the VM of `one` maps the shared memory that `other` is, or may have colours that others have, as `other`'s may, too.
-    fn shares(&self, one: &Region, other: &Region) -> bool {
-        let says = |region: &Region| {
-            let vm = self.vms.get(usize::from(region.vm));
-            vm.is_some_and(|vm| vm.flags & VM_SHARES_COLOURS != 0)
-        };
-        let mut own = self.regions_of(one.vm.into()).iter();
-        let maps = other.kind == SHARED && own.any(|region| region.shared == other.shared);
-        maps || says(one) && says(other)
-    }
-
-    /// Whether a region has no page of EL2's colours, or its VM may.
-    fn may_have_of_el2(&self, region: &Region) -> bool {
-        let own = self.header.image.colours;
-        let vm = self.vms.get(usize::from(region.vm));
-        own == ALL_COLOURS
-            || region.colours & own == 0
-            || !is_memory(region)
-            || vm.is_some_and(|vm| vm.flags & VM_SHARES_COLOURS != 0)
-    }
-
     /// Checks regions against each other, against the virtual GIC and against emulated devices.
-    pub(super) fn check_overlaps(&self) -> Check {
+    pub(super) fn check_overlaps<const PROFILE: u32>(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
             let (Some(ipa), Some(pa)) = (region_ipa(region), region_pa(region)) else {
                 return Err(at.breaks(Invariant::RegionRange));
             };
-            at.ensure(self.may_have_of_el2(region), Invariant::El2Colours)?;
+            self.check_colours::<PROFILE>(at, region)?;
             for (number, other) in self.regions.iter().take(row).enumerate() {
                 let at = at.and(number);
                 if same_shared(region, other) {
@@ -217,7 +186,8 @@ impl Plan<'_> {
                         || region_pa(other).is_some_and(|other| !other.overlaps(pa));
                     at.ensure(apart, Invariant::PaOverlap)?;
                 }
-                at.ensure(self.may_compete(region, other), Invariant::VmColours)?;
+                let apart = self.may_compete::<PROFILE>(region, other);
+                at.ensure(apart, Invariant::VmColours)?;
                 if region.vm == other.vm {
                     let apart = region_ipa(other).is_some_and(|other| !other.overlaps(ipa));
                     at.ensure(apart, Invariant::IpaOverlap)?;

@@ -21,6 +21,33 @@ fn parts_of_the_cache_are_the_first_colours_that_nobody_names() {
 }
 
 #[test]
+fn who_is_in_two_caches_has_the_same_part_of_both() {
+    let planned = planned("clusters.toml");
+    with_plan(&planned, |plan| {
+        let caches: Vec<_> = plan
+            .pcpus
+            .iter()
+            .map(|pcpu| (pcpu.cache, pcpu.cache_level, pcpu.colours))
+            .collect();
+        assert_eq!(caches, [(0, 2, 16), (1, 2, 8)]);
+        let ram = |region: &&bulkhead_abi::plan::Region| region.kind == RegionKind::Ram as u16;
+        let colours = plan.regions.iter().filter(ram);
+        let colours: Vec<u64> = colours.map(|region| region.colours & 0xffff).collect();
+        // EL2 has the first of eight. Both others have half of their own cache, of the same colours, and leave the same two of eight.
+        assert_eq!(plan.header.image.colours & 0xffff, 0x0101);
+        assert_eq!(colours, [0x1e1e, 0x1e1e, 0x6060]);
+    });
+    let text = show::text(&planned);
+    let line = "  CPU 0 has a cache of 16 colours\n  CPU 1 has a cache of 8 colours\n";
+    assert!(text.contains(line), "{text}");
+    let cpus = &show::json(&planned)["cpus"];
+    assert_eq!(
+        (&cpus[1]["cache"]["number"], &cpus[1]["cache"]["colours"]),
+        (&1.into(), &8.into())
+    );
+}
+
+#[test]
 fn who_serves_vms_with_colours_has_tables_for_each_of_their_pages() {
     with_plan(&planned("colours-served.toml"), |plan| {
         // That nobody's RAM lies in the image, for which they were forgotten, the planner has proven.
@@ -30,10 +57,10 @@ fn who_serves_vms_with_colours_has_tables_for_each_of_their_pages() {
         let roots: Vec<u64> = plan.vms.iter().map(|vm| vm.s2_root / 4096 % 16).collect();
         assert_eq!(roots, [0, 7, 14]);
     });
-    // What colours cost: tables that map 2 MiB each in place of blocks; 24 instructions for each page; seven colours of sixteen.
+    // What colours cost: tables that map 2 MiB each in place of blocks; 12 instructions for each page; seven colours of sixteen.
     let planned = planned("colours-served.toml");
     let text = show::text(&planned);
-    let line = "colours    cost 384 pages of tables more, an entry of the TLB for each page, 4718592 instructions more at most at each start; its pages lie in ";
+    let line = "colours    cost 384 pages of tables more, an entry of the TLB for each page, 2359296 instructions more at most at each start; its pages lie in ";
     assert!(text.contains(line), "{text}");
     let cost = &show::json(&planned)["vms"][0]["colours"];
     assert_eq!(

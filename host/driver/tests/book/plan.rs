@@ -37,6 +37,7 @@ pub fn page() -> String {
     let files = [
         "plan.rs",
         "plan/build.rs",
+        "plan/cpus.rs",
         "plan/interrupts.rs",
         "plan/io.rs",
         "plan/control.rs",

@@ -1,9 +1,10 @@
 //! Properties of a board that Bulkhead reads from its device tree.
 
-use bulkhead_abi::plan::{MAX_COLOURS, MAX_PCPUS, Memory, PAGE, UartKind};
+use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE, UartKind};
 use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
+use super::caches::CachesTold;
 use super::firmware::FirmwareTold;
 use super::open::open;
 use super::tree::{Entry, Tree};
@@ -44,8 +45,8 @@ pub struct Facts {
     pub console: String,
     /// What the tree tells of the firmware.
     pub firmware: FirmwareTold,
-    /// Colours of memory by the last cache that the CPUs share; none: the tree does not tell.
-    pub colours: Option<u32>,
+    /// What the tree tells of caches.
+    pub caches: CachesTold,
 }
 
 /// Version of the GIC of a device tree; 3 where it cannot be told, as most boards have.
@@ -125,7 +126,6 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         .iter()
         .find(|entry| entry.is("arm,pl031"))
         .and_then(|entry| entry.registers.first());
-    let cache = colours(tree);
     let parts = Parts {
         uart,
         // As EL2 has it: whole pages.
@@ -138,8 +138,6 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         vtimer_intid: timer_intid(2, "virtual")?,
         ptimer_intid: timer_intid(1, "physical")?,
         hyp_timer_intid: timer_intid(3, "hypervisor")?,
-        cache_level: cache.map_or(0, |(level, _)| level),
-        colours: cache.map_or(0, |(_, colours)| colours),
         ..gic
     };
     Ok(Facts {
@@ -149,7 +147,7 @@ fn read(tree: &Tree, fdt: Fdt, stated: &[Memory]) -> Result<Facts, String> {
         parts,
         console: console.path.clone(),
         firmware,
-        colours: cache.map(|(_, colours)| colours),
+        caches: CachesTold::read(tree, cpu_nodes(tree).take(MAX_PCPUS)),
     })
 }
 
@@ -185,23 +183,6 @@ fn affinity_of(reg: &[u32]) -> u64 {
     reg.iter()
         .fold(0, |sum, cell| (sum << 32) | u64::from(*cell))
         & AFFINITY
-}
-
-/// Level of a cache and colours of memory: the pages of a way of the last cache that the tree tells of (Devicetree Specification 0.4, 3.9). None if it does not tell
-/// enough, or if clusters have caches that differ. More than a region has bits for are as many as it has: each of these is several of the cache.
-fn colours(tree: &Tree) -> Option<(u32, u32)> {
-    let caches = tree.entries.iter().filter(|entry| entry.is("cache"));
-    let level = |entry: &Entry| entry.cell("cache-level").filter(|level| *level > 1);
-    let last = caches.clone().filter_map(level).max()?;
-    let way = |entry: &Entry| {
-        let [sets, line] = ["cache-sets", "cache-line-size"].map(|name| entry.cell(name));
-        sets?.checked_mul(line?)
-    };
-    let mut ways = caches.filter(|entry| level(entry) == Some(last)).map(way);
-    let first = ways.next()??;
-    let pages = first / PAGE as u32;
-    let sound = ways.all(|way| way == Some(first)) && pages.is_power_of_two() && pages > 1;
-    sound.then(|| (last, pages.min(MAX_COLOURS)))
 }
 
 /// The GIC of a board with so many CPUs; everything else is 0.
@@ -365,15 +346,19 @@ pub(crate) fn release(entry: &Entry) -> Option<u64> {
     .filter(|release| *release != 0)
 }
 
-/// CPUs in the order of the tree.
-fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
-    let nodes = tree.entries.iter().filter(|entry| {
+/// The nodes of the CPUs.
+fn cpu_nodes<'t, 'a>(tree: &'t Tree<'a>) -> impl Iterator<Item = &'t Entry<'a>> {
+    tree.entries.iter().filter(|entry| {
         entry.path.starts_with("/cpus/")
             && entry.text("device_type").as_deref() == Some("cpu")
             && entry.is_enabled()
-    });
+    })
+}
+
+/// CPUs in the order of the tree.
+fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
     let mut cpus = Vec::new();
-    for entry in nodes {
+    for entry in cpu_nodes(tree) {
         let reg = entry
             .cells("reg")
             .filter(|reg| !reg.is_empty() && reg.len() <= 2);

@@ -1,5 +1,6 @@
 //! The board: what its device tree says about memory, CPUs, interrupt controller, console and devices.
 
+mod caches;
 mod declared;
 mod device;
 mod emulated;
@@ -19,6 +20,7 @@ use zerocopy::FromZeros;
 use self::named::{Resolved, Stated};
 use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System, nearest};
 
+pub use caches::Cache;
 pub use declared::Lack;
 pub use device::{PassthroughDevice, PassthroughIrq, Refusal, pass};
 pub use emulated::{Card, Emulated, EmulatedTree};
@@ -56,8 +58,8 @@ pub struct Board {
     pub parts: Parts,
     /// Path of the console in the tree.
     pub console: String,
-    /// Colours of its memory; none: they are not known.
-    pub colours: Option<u32>,
+    /// The last caches of its CPUs, by whose colours memory is divided: each CPU has one. Empty: their colours are not known.
+    pub caches: Vec<Cache>,
 }
 
 impl Board {
@@ -104,7 +106,11 @@ impl Board {
             cpus: (0..256).map(cpu).collect(),
             parts,
             console: String::new(),
-            colours: Some(MAX_COLOURS),
+            caches: vec![Cache {
+                cpus: (0..256).collect(),
+                level: 0,
+                colours: MAX_COLOURS,
+            }],
         }
     }
 }
@@ -166,12 +172,12 @@ pub fn load(
                 None => firmware_of(spec, stated.firmware, &facts.firmware, findings),
             },
             emulated,
+            caches: caches::caches(spec, &facts.caches, facts.cpus.len(), findings),
             memory: facts.memory,
             reserved: facts.reserved,
             cpus: facts.cpus,
             parts: facts.parts,
             console: facts.console,
-            colours: colours_of(spec, facts.colours, findings),
             dtb,
         }),
         Err(_) if lacking && spec.ram.is_empty() && memory.is_empty() => {
@@ -241,27 +247,6 @@ fn firmware_of(
         );
     }
     said
-}
-
-/// The colours of the board's memory: what the description says, else what the tree tells.
-fn colours_of(spec: &BoardSpec, told: Option<u32>, findings: &mut Vec<Finding>) -> Option<u32> {
-    let said = spec.colours.as_ref();
-    if let (Some(said), Some(told)) = (said, told)
-        && said.value != told
-    {
-        findings.push(
-            Finding::new(
-                Code::ColoursBoard,
-                "this is not what the board's device tree tells of its cache",
-            )
-            .at(
-                said.span.clone(),
-                format!("the tree tells of {told} colours"),
-            )
-            .help("leave `colours` out, or give a tree that is right"),
-        );
-    }
-    said.map(|said| said.value).or(told)
 }
 
 /// Reports parameters of a board that is not emulated: its device tree already states them.

@@ -1,9 +1,10 @@
 //! `[board]`: which board, and with what.
 
-use bulkhead_abi::plan::{Memory, PAGE};
+use bulkhead_abi::plan::{MAX_COLOURS, Memory, PAGE};
 use toml::de::DeTable;
 
 use super::code::Code;
+use super::colours::numbers;
 use super::finding::{Finding, Span};
 use super::keys::BOARD;
 use super::reader::{Placed, Reader};
@@ -37,10 +38,21 @@ pub struct BoardSpec {
     pub firmware: Option<Placed<String>>,
     /// PL011s of an emulated board; the first carries the consoles.
     pub uarts: Option<Placed<u32>>,
-    /// Colours of its memory.
+    /// Colours of the last cache of each of its CPUs.
     pub colours: Option<Placed<u32>>,
+    /// The same where clusters have caches of their own.
+    pub caches: Vec<Placed<CacheSpec>>,
     /// Name of the event that counts accesses to memory.
     pub access_event: Option<Placed<&'static str>>,
+}
+
+/// A cache that the description tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSpec {
+    /// CPUs that share it, ascending.
+    pub cpus: Vec<u32>,
+    /// Its colours.
+    pub colours: u32,
 }
 
 impl BoardSpec {
@@ -134,6 +146,38 @@ fn check_ram(ram: &[Placed<String>], reader: &mut Reader) {
     }
 }
 
+/// Reads `0-3: 16`.
+fn cache(text: &str) -> Result<CacheSpec, String> {
+    let (cpus, colours) = text.split_once(':').ok_or("it is no CPUS: COLOURS")?;
+    let cpus = numbers(cpus)?;
+    let colours = colours.trim().parse::<u32>().ok();
+    let colours = colours.filter(|it| it.is_power_of_two() && (2..=MAX_COLOURS).contains(it));
+    let colours = colours.ok_or("the number of colours is a power of two from 2 to 64")?;
+    let cpus = (0..MAX_COLOURS)
+        .filter(|cpu| cpus >> cpu & 1 != 0)
+        .collect();
+    Ok(CacheSpec { cpus, colours })
+}
+
+/// Reads caches; reports what is none.
+fn read_caches(texts: Vec<Placed<String>>, reader: &mut Reader) -> Vec<Placed<CacheSpec>> {
+    let mut caches = Vec::new();
+    for text in texts {
+        match cache(&text.value) {
+            Ok(cache) => caches.push(text.map(|_| cache)),
+            Err(why) => reader.report(
+                Finding::new(
+                    Code::ColoursValue,
+                    format!("`{}` is no cache of some CPUs", text.value),
+                )
+                .at(text.span, why)
+                .help("such as \"0-3: 16\": CPUs that share a cache, and its colours, which are its size by its ways by 4 KiB"),
+            ),
+        }
+    }
+    caches
+}
+
 /// Reads `[board]`, which stands at `place`.
 pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) -> Option<BoardSpec> {
     let mut reader = Reader::new(table, "the board", BOARD, findings);
@@ -149,6 +193,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         firmware: None,
         uarts: None,
         colours: None,
+        caches: Vec::new(),
         access_event: None,
     };
     let spec = match (name, dtb) {
@@ -208,6 +253,21 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
             .help("it is the size of the cache, by its ways, by 4 KiB: 16 for 1 MiB of 16 ways"),
         );
     }
+    let caches = reader
+        .read(const { BOARD.text_or_texts("caches") })
+        .unwrap_or_default();
+    if let (Some(colours), Some(cache)) = (&colours, caches.first()) {
+        reader.report(
+            Finding::new(
+                Code::ColoursValue,
+                "`colours` is the number of all caches, or `caches` says that of each",
+            )
+            .at(cache.span.clone(), "of each")
+            .at(colours.span.clone(), "of all")
+            .help("leave one of them out"),
+        );
+    }
+    let caches = read_caches(caches, &mut reader);
     reader.finish();
     spec.map(|spec| BoardSpec {
         cpu,
@@ -218,6 +278,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         firmware,
         uarts,
         colours: colours.filter(|colours| colours.value.is_power_of_two()),
+        caches,
         access_event,
         ..spec
     })

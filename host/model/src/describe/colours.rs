@@ -17,6 +17,8 @@ pub struct ColoursSpec {
     pub part: Option<Placed<(u32, u32)>>,
     /// Place at which the description says that others may have the same.
     pub shared: Option<Span>,
+    /// Numbers of the board's caches in which that memory can be, once the planner knows.
+    pub caches: Vec<usize>,
 }
 
 /// Reads both of a VM.
@@ -48,7 +50,7 @@ fn spec(
     shared: Option<Placed<bool>>,
     reader: &mut Reader,
 ) -> ColoursSpec {
-    let mask = text.and_then(|text| match parse(&text.value) {
+    let mask = text.and_then(|text| match numbers(&text.value) {
         Ok(mask) => Some(text.map(|_| mask)),
         Err(why) => {
             reader.report(
@@ -91,6 +93,7 @@ fn spec(
         mask,
         part,
         shared: shared.filter(|flag| flag.value).map(|flag| flag.span),
+        caches: Vec::new(),
     }
 }
 
@@ -102,8 +105,8 @@ fn parse_part(text: &str) -> Option<(u32, u32)> {
     (of.is_power_of_two() && of <= MAX_COLOURS && (1..of).contains(&part)).then_some((part, of))
 }
 
-/// The bits of numbers and ranges.
-fn parse(text: &str) -> Result<u64, String> {
+/// The bits of numbers from 0 to 63 and ranges of them.
+pub(super) fn numbers(text: &str) -> Result<u64, String> {
     let mut mask = 0;
     for part in text.split(',').map(str::trim) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -112,7 +115,9 @@ fn parse(text: &str) -> Result<u64, String> {
             let number = number.map_err(|_| format!("`{part}` is no number or range"))?;
             match number {
                 0..MAX_COLOURS => Ok(number),
-                _ => Err(format!("there is no colour {number} on any board")),
+                _ => Err(format!(
+                    "no board has a number {number} here: they end at 63"
+                )),
             }
         };
         let (first, last) = (number(first)?, number(last)?);
@@ -148,11 +153,11 @@ mod tests {
 
     #[test]
     fn ranges_are_bits() {
-        assert_eq!(parse("0-3, 8"), Ok(0x10f));
-        assert_eq!(parse("63"), Ok(1 << 63));
-        assert_eq!(parse("0-63"), Ok(u64::MAX));
+        assert_eq!(numbers("0-3, 8"), Ok(0x10f));
+        assert_eq!(numbers("63"), Ok(1 << 63));
+        assert_eq!(numbers("0-63"), Ok(u64::MAX));
         for wrong in ["", "4-3", "64", "1,,2", "a", "-1", "1-", "0x3"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+            assert!(numbers(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -170,7 +175,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_back(mask in 1..u64::MAX) {
-            prop_assert_eq!(parse(&colours_text(mask)), Ok(mask));
+            prop_assert_eq!(numbers(&colours_text(mask)), Ok(mask));
         }
     }
 }

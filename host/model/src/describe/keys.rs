@@ -59,7 +59,7 @@ pub const SYSTEM: &Table = &Table {
 pub const BOARD: &Table = &Table {
     name: "board",
     heading: "`[board]`",
-    about: "What the system runs on. An imported board and one by its tree have no keys but that one, `firmware`, `memory_ranges`, `colours` and `access_event`.",
+    about: "What the system runs on. An imported board and one by its tree have no keys but that one, `firmware`, `memory_ranges`, `colours`, `caches` and `access_event`.",
     keys: &[
         key("name", Kind::Text, "\"qemu-virt\"", "A board of boards/, such as qemu-virt."),
         key("dtb", Kind::Text, "\"board.dtb\"", "A device tree that says what the board is: a path from the folder of this file."),
@@ -71,7 +71,8 @@ pub const BOARD: &Table = &Table {
         key("firmware", Kind::Text, "\"none\"", "What runs at EL3, whose Group 0 is. none: nothing, one Security state. el3: firmware of which no more is known than PSCI. tf-a, tf-a-no-sdei: firmware with events (SDEI) or without; on an emulated board, Trusted Firmware. Default: none for an emulated board; else what its board.toml says, or what its device tree tells, or el3."),
         key("uarts", Kind::Number(0, u32::MAX), "1", "PL011s of an emulated board; the first carries the consoles."),
         plain("access_event", words(&EVENT_NAMES), "Event of the CPUs' performance monitors that `accesses` of VMs counts, as the architecture calls it. Default: l2d_cache_refill, lines that a core's cluster gets from memory; on an emulated board cpu_cycles, since QEMU counts no accesses: a nanosecond of its time each."),
-        key("colours", Kind::Number(2, MAX_COLOURS), "16", "Colours of memory: pages of the last cache that the CPUs share in one of its ways, a power of two. 16 for 1 MiB of 16 ways, as a Cortex-A53 of a ZCU104 has. Default: what the board's device tree says of that cache (`cache-sets` by `cache-line-size`)."),
+        key("colours", Kind::Number(2, MAX_COLOURS), "16", "Colours of memory: pages of the last cache that the CPUs share, in one of its ways, a power of two. 16 for 1 MiB of 16 ways, as a Cortex-A53 of a ZCU104 has. Default: what the board's device tree says of that cache (`cache-sets` by `cache-line-size`). Of each, where the tree tells of a cache for each cluster (`next-level-cache`)."),
+        key("caches", Kind::TextOrTexts, "[\"0-1: 16\", \"2-5: 8\"]", "In place of `colours`, where clusters have caches of their own: the CPUs that share one, and its colours. VMs in different clusters may then have the same colours."),
     ],
     rules: &[Rule::Either(&[&["name"], &["dtb"]]), Rule::Without("dtb", &["cpu", "cpus", "memory", "gic", "uarts"])],
 };

@@ -39,7 +39,7 @@ use crate::failure::Failure;
 use keys::{CONSOLE, EL2, Key, SYSTEM};
 
 pub use bandwidth::BandwidthSpec;
-pub use board::{BoardSource, BoardSpec, memory_ranges};
+pub use board::{BoardSource, BoardSpec, CacheSpec, memory_ranges};
 pub use channel::{ChannelEnd, ChannelSpec};
 pub use class::{BoardGic, Deviation, InterruptSpec, class_name, gic_version};
 pub use code::{Code, Severity};

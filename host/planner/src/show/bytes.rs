@@ -49,6 +49,8 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
             .map(|cpu| Cpu {
                 cpu: Hex(cpu.mpidr),
                 service: cpu.service != 0,
+                cache: (cpu.colours != 0).then_some(cpu.cache),
+                colours: (cpu.colours != 0).then_some(cpu.colours),
             })
             .collect(),
         image: Image {
@@ -125,6 +127,10 @@ struct Cpu {
     /// Its MPIDR: bytes know no numbers of CPUs.
     cpu: Hex,
     service: bool,
+    /// Number of its cache; none if nothing keeps to colours.
+    cache: Option<u16>,
+    /// Colours of that cache.
+    colours: Option<u32>,
 }
 
 #[derive(Serialize)]

@@ -12,7 +12,7 @@ use super::count;
 use crate::PlannedVm;
 
 /// Most instructions that the start of a VM takes longer for each page that has a colour: the ceiling of the figure `boot_colours_page`.
-pub const START: u64 = 24;
+pub const START: u64 = 12;
 
 /// What colours cost a VM beside the part of the cache that it does not get.
 #[derive(Debug, PartialEq, Eq, Serialize)]

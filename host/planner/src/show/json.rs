@@ -9,6 +9,7 @@ use serde_json::{Value, json as value};
 
 use bulkhead_model::describe::{CrashSpec, Deviation, class_name};
 
+use super::caches::{self, Cache};
 use super::colours_cost::{self, Cost};
 use super::declared::{self, Declared};
 use super::document::{Accesses, Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
@@ -241,6 +242,7 @@ struct Cpu<'a> {
     thread: bool,
     call_spi: u16,
     usage: Usage<'a>,
+    cache: Option<Cache>,
 }
 
 impl<'a> Cpu<'a> {
@@ -256,6 +258,7 @@ impl<'a> Cpu<'a> {
             thread: cpu.thread.is_some(),
             call_spi: cpu.call_spi,
             usage: Usage::of(planned, cpu),
+            cache: caches::of_cpu(planned, cpu),
         }
     }
 }

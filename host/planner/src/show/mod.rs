@@ -1,6 +1,7 @@
 //! A plan for people and programs: text, JSON, a page; and the differences between two.
 
 pub mod bytes;
+mod caches;
 pub mod colours_cost;
 mod declared;
 mod diff;

@@ -12,7 +12,7 @@ use super::{
     access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset,
     shown_colours, vcpu_name,
 };
-use super::{colours_cost, declared, virtio};
+use super::{caches, colours_cost, declared, virtio};
 use crate::{
     Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, StopWay, costs, percent, usage,
 };
@@ -61,6 +61,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         )?;
         write_usage(planned, cpu, out)?;
     }
+    caches::write(planned, out)?;
     if let Some(io) = planned.io.as_ref().filter(|io| io.service.is_none()) {
         virtio::write_thread(io, out)?;
     }
