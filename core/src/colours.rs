@@ -65,7 +65,6 @@ pub const fn pieces(region: &Region) -> Pieces {
         group: region.pa,
         colours: region.colours,
         rest: region.colours,
-        passed: 0,
     }
 }
 
@@ -77,10 +76,8 @@ pub struct Pieces {
     /// Address of the group of 64 pages.
     group: u64,
     colours: u64,
-    /// Colours of the pages of the group that were not passed yet, the next page at bit 0.
+    /// Colours of the pages of the group that were not passed yet.
     rest: u64,
-    /// Pages of the group that were passed.
-    passed: u32,
 }
 
 impl Iterator for Pieces {
@@ -88,7 +85,7 @@ impl Iterator for Pieces {
 
     #[inline]
     fn next(&mut self) -> Option<Piece> {
-        if self.left == 0 || self.colours == 0 {
+        if self.left == 0 {
             return None;
         }
         if self.colours == ALL_COLOURS {
@@ -99,14 +96,15 @@ impl Iterator for Pieces {
         if self.rest == 0 {
             self.group = self.group.wrapping_add(COLOUR_GROUP);
             self.rest = self.colours;
-            self.passed = 0;
+            if self.rest == 0 {
+                return None;
+            }
         }
-        let gap = self.rest.trailing_zeros();
-        let first = self.passed.wrapping_add(gap);
-        let rest = self.rest.wrapping_shr(gap);
-        let run = (!rest).trailing_zeros();
-        self.rest = rest.wrapping_shr(run);
-        self.passed = first.wrapping_add(run);
+        // The carry of its lowest bit goes to the first bit behind the adjacent ones, and clears these.
+        let first = self.rest.trailing_zeros();
+        let carried = self.rest.wrapping_add(1 << first);
+        let run = carried.trailing_zeros().wrapping_sub(first);
+        self.rest &= carried;
         let pa = self.group.wrapping_add(u64::from(first).wrapping_mul(PAGE));
         let size = u64::from(run).wrapping_mul(PAGE).min(self.left);
         self.left = self.left.wrapping_sub(size);

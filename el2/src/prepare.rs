@@ -2,7 +2,7 @@
 //! and registers at reset. Memory is handled in slices; between two slices the pCPU does what else
 //! is asked of it.
 
-use bulkhead_abi::plan::{Payload, RegionKind, Seed, SeedKind};
+use bulkhead_abi::plan::{Payload, Region, RegionKind, Seed, SeedKind};
 use bulkhead_core::colours::{self, Piece};
 use bulkhead_core::cpu::power::{Phase, Power, Start};
 use bulkhead_core::cpu::smccc::Workarounds;
@@ -11,6 +11,7 @@ use bulkhead_core::devices::pl011::Pl011;
 use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{Version, WORDS};
 
+use crate::console::other_cache;
 use crate::hw::{cpu, firmware, gic, memory, mmu, page_pool, state, thread, timer};
 use crate::plan::{self, plan};
 use crate::profile::{IO, MANAGED};
@@ -18,14 +19,22 @@ use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
 use crate::{debug, gppt, lifecycle, mailbox, orders, pmu, random, sched, stops, timed, virtio};
 
-/// Zeroes a range of physical memory, as long as the VM is to start.
+/// Zeroes a region, as long as the VM is to start.
 #[inline(never)]
-fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
-    let end = pa.wrapping_add(size);
-    while pa < end && power.is_starting() {
-        let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
-        pa = pa.wrapping_add(done);
-        sched::poll_and_yield(vcpu);
+fn scrub(vcpu: &mut Vcpu, power: &Power, region: &Region) {
+    for Piece { mut pa, size } in colours::pieces(region) {
+        let end = pa.wrapping_add(size);
+        loop {
+            if !power.is_starting() {
+                return;
+            }
+            let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
+            pa = pa.wrapping_add(done);
+            sched::poll_and_yield(vcpu);
+            if pa >= end {
+                break;
+            }
+        }
     }
 }
 
@@ -152,6 +161,9 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     // A kick that arrived before this pCPU's interrupts were ready is lost; its message is still in
     // the mailbox.
     gic::gppt::kick(vcpu.index);
+    if let Some(colours) = row.and_then(cpu::other_colours) {
+        other_cache::refuse(vcpu, colours)
+    }
 }
 
 /// Prepares VM `index` and enters it. Returns only if the VM has been stopped in the meantime: then
@@ -174,12 +186,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     }
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
-            for Piece { pa, size } in colours::pieces(region) {
-                if !power.is_starting() {
-                    break;
-                }
-                scrub(vcpu, power, pa, size);
-            }
+            scrub(vcpu, power, region);
         }
     }
     for payload in plan().payloads_of(index) {

@@ -36,6 +36,8 @@ const EXECUTE_NEVER: u64 = 0b10 << 53;
 const EL2_DATA: u64 = VALID | AF | INNER_SHAREABLE | 1 << 6 | 1 << 54;
 /// The contiguous hint: a TLB may hold sixteen adjacent descriptors as one entry.
 const CONTIGUOUS: u64 = 1 << 52;
+/// Descriptors that it covers.
+const RUN: usize = 16;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
 /// Bytes that a descriptor of level 1 maps, as log2; of level 2; of level 3.
@@ -141,9 +143,32 @@ impl<'a> Builder<'a> {
             return Err(Error::Misplaced);
         }
         let mut ipa = region.ipa;
-        for piece in colours::pieces(region) {
+        let mut pieces = colours::pieces(region);
+        let mut next = pieces.next();
+        while let Some(piece) = next {
+            let newest = self.newest;
             self.map_piece(ipa, piece, attributes)?;
             ipa = ipa.wrapping_add(piece.size);
+            next = pieces.next();
+            let (range, table) = self.last;
+            if range != ipa >> BLOCK || table != self.newest || table == newest {
+                continue;
+            }
+            // What is left of a table that is new, and so empty. Most pieces of memory with colours are short, and there are many.
+            let table = self.pages.get_mut(table);
+            let left = table.and_then(|table| table.get_mut(index(ipa, SMALL)..));
+            let mut left = left.unwrap_or_default();
+            while let Some(piece) = next {
+                let count = (piece.size >> SMALL) as usize;
+                let here = core::mem::take(&mut left).split_at_mut_checked(count);
+                let Some((here, behind)) = here.filter(|_| count < RUN) else {
+                    break;
+                };
+                write_pages(here, piece.pa & ADDRESS | attributes | TABLE_OR_PAGE);
+                left = behind;
+                ipa = ipa.wrapping_add(piece.size);
+                next = pieces.next();
+            }
         }
         Ok(())
     }
@@ -158,7 +183,7 @@ impl<'a> Builder<'a> {
                 0 => SMALL,
                 _ => shift_for(ipa | pa, left),
             };
-            let run = 16_u64 << shift;
+            let run = (RUN as u64) << shift;
             let behind = ipa & run.wrapping_sub(1);
             // At level 1 there is no gain: no board that this runs on has a run of 16 GiB.
             let (hint, bytes) =
@@ -245,6 +270,23 @@ impl<'a> Builder<'a> {
     /// Number of pages that are used as tables.
     pub const fn used(&self) -> usize {
         self.used
+    }
+}
+
+/// Writes descriptors of pages that follow one another, without the contiguous hint.
+fn write_pages(entries: &mut [u64], mut descriptor: u64) {
+    let (fours, rest) = entries.as_chunks_mut();
+    for four in fours {
+        let [a, b, c, d] = four;
+        *a = descriptor;
+        *b = descriptor.wrapping_add(PAGE);
+        *c = descriptor.wrapping_add(2 * PAGE);
+        *d = descriptor.wrapping_add(3 * PAGE);
+        descriptor = descriptor.wrapping_add(4 * PAGE);
+    }
+    for entry in rest {
+        *entry = descriptor;
+        descriptor = descriptor.wrapping_add(PAGE);
     }
 }
 
