@@ -1,4 +1,4 @@
-//! Private L1s and a shared L2, by physical address. Lines move as coherence wants it; who has them does not change what they hold, which is not kept.
+//! Private L1s and an L2 of each cluster, by physical address. Lines move as coherence wants it; who has them does not change what they hold, which is not kept.
 
 use crate::sets::Sets;
 use bulkhead_plugin::caches::{Counts, Owner};
@@ -30,13 +30,16 @@ struct CacheLine {
     unique: bool,
 }
 
-/// The caches of a cluster.
+/// The caches of all clusters.
 #[derive(Debug)]
 pub struct Caches {
     geometry: Geometry,
     l1i: Vec<Sets<u64, CacheLine>>,
     l1d: Vec<Sets<u64, CacheLine>>,
-    l2: Sets<u64, CacheLine>,
+    /// The cluster of each CPU.
+    clusters: Vec<usize>,
+    /// By cluster.
+    l2: Vec<Sets<u64, CacheLine>>,
     /// By owner.
     counts: Vec<Counts>,
 }
@@ -45,19 +48,30 @@ impl Caches {
     /// Empty ones, without a CPU.
     pub fn new(geometry: Geometry) -> Self {
         Self {
-            l2: Sets::new(geometry.l2.size / LINE, geometry.l2),
+            l2: vec![Sets::new(geometry.l2.size / LINE, geometry.l2)],
             geometry,
             l1i: Vec::new(),
             l1d: Vec::new(),
+            clusters: Vec::new(),
             counts: Vec::new(),
         }
     }
 
-    /// Adds a CPU with L1s of its own; they have the next number.
+    /// Adds a CPU of the first cluster, with L1s of its own; they have the next number.
     pub fn add_cpu(&mut self) {
+        self.clusters.push(0);
         let of = |shape: bulkhead_plugin::caches::Shape| Sets::new(shape.size / LINE, shape);
         self.l1i.push(of(self.geometry.l1i));
         self.l1d.push(of(self.geometry.l1d));
+    }
+
+    /// Puts a CPU into a cluster.
+    pub fn set_cluster(&mut self, cpu: usize, cluster: usize) {
+        self.clusters[cpu] = cluster;
+        let l2 = self.geometry.l2;
+        while self.l2.len() <= cluster {
+            self.l2.push(Sets::new(l2.size / LINE, l2));
+        }
     }
 
     /// The counts of an owner.
@@ -95,7 +109,7 @@ impl Caches {
         }
         self.counts(owner).code_misses += 1;
         self.share(cpu, line);
-        self.read_l2(owner, line);
+        self.read_l2(cpu, owner, line);
         let new = CacheLine {
             owner,
             dirty: false,
@@ -111,7 +125,7 @@ impl Caches {
             return;
         }
         self.share(cpu, line);
-        self.read_l2(owner, line);
+        self.read_l2(cpu, owner, line);
     }
 
     fn data(&mut self, cpu: usize, owner: Owner, line: u64, store: bool, reads: bool) {
@@ -136,7 +150,7 @@ impl Caches {
             self.share(cpu, line)
         };
         if reads {
-            self.read_l2(owner, line);
+            self.read_l2(cpu, owner, line);
         } else {
             self.counts(owner).l2 += 1;
         }
@@ -148,34 +162,39 @@ impl Caches {
         if let Some((number, gone)) = self.l1d[cpu].fill(line, line, new)
             && gone.dirty
         {
-            self.write_l2(number, gone.owner);
+            self.write_l2(cpu, number, gone.owner);
         }
     }
 
     /// A line comes from the L2, or into it from memory.
-    fn read_l2(&mut self, owner: Owner, line: u64) {
+    fn read_l2(&mut self, cpu: usize, owner: Owner, line: u64) {
         self.counts(owner).l2 += 1;
-        if self.l2.find(line, line).is_none() {
+        if self.l2_of(cpu).find(line, line).is_none() {
             self.counts(owner).l2_misses += 1;
-            self.fill_l2(line, owner, false);
+            self.fill_l2(cpu, line, owner, false);
         }
+    }
+
+    /// The L2 of a CPU's cluster.
+    fn l2_of(&mut self, cpu: usize) -> &mut Sets<u64, CacheLine> {
+        &mut self.l2[self.clusters[cpu]]
     }
 
     /// An L1 has given up a line that is newer.
-    fn write_l2(&mut self, line: u64, owner: Owner) {
-        match self.l2.find(line, line) {
+    fn write_l2(&mut self, cpu: usize, line: u64, owner: Owner) {
+        match self.l2_of(cpu).find(line, line) {
             Some(known) => known.dirty = true,
-            None => self.fill_l2(line, owner, true),
+            None => self.fill_l2(cpu, line, owner, true),
         }
     }
 
-    fn fill_l2(&mut self, line: u64, owner: Owner, dirty: bool) {
+    fn fill_l2(&mut self, cpu: usize, line: u64, owner: Owner, dirty: bool) {
         let new = CacheLine {
             owner,
             dirty,
             unique: false,
         };
-        if let Some((_, gone)) = self.l2.fill(line, line, new) {
+        if let Some((_, gone)) = self.l2_of(cpu).fill(line, line, new) {
             let counts = self.counts(gone.owner);
             counts.evicted += u64::from(gone.owner != owner);
             counts.written_back += u64::from(gone.dirty);
@@ -193,7 +212,7 @@ impl Caches {
             (theirs.dirty, theirs.unique) = (false, false);
             shared = true;
             if newer {
-                self.write_l2(line, owner);
+                self.write_l2(other, line, owner);
             }
         }
         shared
@@ -205,7 +224,20 @@ impl Caches {
             if let Some(theirs) = self.l1d[other].remove(line, line)
                 && theirs.dirty
             {
-                self.write_l2(line, theirs.owner);
+                self.write_l2(other, line, theirs.owner);
+            }
+        }
+        self.take_from_clusters(cpu, line);
+    }
+
+    /// No L2 of another cluster has the line afterwards: what is newer there comes with it.
+    fn take_from_clusters(&mut self, cpu: usize, line: u64) {
+        let own = self.clusters[cpu];
+        for other in (0..self.l2.len()).filter(|other| *other != own) {
+            if let Some(theirs) = self.l2[other].remove(line, line)
+                && theirs.dirty
+            {
+                self.write_l2(cpu, line, theirs.owner);
             }
         }
     }
@@ -224,13 +256,15 @@ impl Caches {
                 l1.remove(line, line);
             }
         }
-        if let Some(known) = self.l2.find(line, line)
-            && std::mem::take(&mut known.dirty)
-        {
-            newer = newer.or(Some(known.owner));
-        }
-        if invalidate {
-            self.l2.remove(line, line);
+        for l2 in &mut self.l2 {
+            if let Some(known) = l2.find(line, line)
+                && std::mem::take(&mut known.dirty)
+            {
+                newer = newer.or(Some(known.owner));
+            }
+            if invalidate {
+                l2.remove(line, line);
+            }
         }
         if let Some(owner) = newer {
             self.counts(owner).written_back += 1;
@@ -265,6 +299,34 @@ mod tests {
             caches.add_cpu();
         }
         caches
+    }
+
+    #[test]
+    fn clusters_throw_nothing_out_of_each_others_caches() {
+        let mut caches = caches(1, Replacement::Lru);
+        caches.add_cpu();
+        caches.set_cluster(1, 1);
+        pass(&mut caches, 0, 1, 0, 512 * KIB);
+        pass(&mut caches, 1, 2, 1 << 30, 4096 * KIB);
+        assert_eq!(caches.counts(1).evicted, 0);
+        assert_eq!(pass(&mut caches, 0, 1, 0, 512 * KIB).1, 0);
+    }
+
+    #[test]
+    fn a_line_that_another_cluster_writes_is_gone_and_what_is_newer_comes_along() {
+        let mut caches = caches(1, Replacement::Lru);
+        caches.add_cpu();
+        caches.set_cluster(1, 1);
+        let misses = |caches: &mut Caches| caches.counts(1).l2_misses;
+        caches.access(0, 1, Access::Store, 0x1000, 8);
+        caches.access(1, 1, Access::Load, 0x1000, 8);
+        assert_eq!(misses(&mut caches), 2);
+        // Both L2s have it, and the first one is newer than memory.
+        caches.access(1, 1, Access::Store, 0x1000, 8);
+        caches.access(0, 1, Access::Load, 0x1000, 8);
+        assert_eq!(misses(&mut caches), 3);
+        caches.clean(0x1000, true);
+        assert_eq!(caches.counts(1).written_back, 1);
     }
 
     /// Reads so many bytes from an address on, a word in each line; gives the misses of the L1 and of the L2.

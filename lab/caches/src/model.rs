@@ -77,7 +77,12 @@ impl Model {
         }
     }
 
-    /// Adds a CPU; returns its number.
+    /// Puts a CPU into a cluster.
+    pub fn set_cluster(&mut self, cpu: usize, cluster: usize) {
+        self.caches.set_cluster(cpu, cluster);
+    }
+
+    /// Adds a CPU of the first cluster; returns its number.
     pub fn add_cpu(&mut self) -> usize {
         self.caches.add_cpu();
         self.clocks.push(Clock::default());

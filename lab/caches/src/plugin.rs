@@ -179,6 +179,9 @@ extern "C" fn block_executed(_vcpu: c_uint, data: *mut c_void) {
     let mut state = lock(&plugin.state);
     let State { model, cpus } = &mut *state;
     let cpu = *cpus.entry(key).or_insert_with(|| model.add_cpu());
+    if !regime.is_el2 {
+        model.set_cluster(cpu, plugin.config.cluster_of(regime.tag().vmid));
+    }
     model.block(
         &Who {
             cpu,

@@ -69,6 +69,10 @@ pub struct Setting {
     pub el2: bool,
     /// The VM and EL2 have half of the shared cache, EL2 a quarter of that, and the others a quarter each, which two of them share; else each has all.
     pub coloured: bool,
+    /// The VM has a CPU that is a cluster with a cache of its own, of the same size; the others share the other one, and have the VM's colours. `coloured` is not
+    /// looked at.
+    #[serde(skip)]
+    pub own_cache: bool,
 }
 
 /// Turns of two lengths.
@@ -93,6 +97,15 @@ impl Setting {
             tick,
             el2: coloured,
             coloured,
+            own_cache: false,
+        }
+    }
+
+    /// With a cache of its own, beside others if these have a tick.
+    pub const fn in_own_cache(tick: Option<u32>) -> Self {
+        Self {
+            own_cache: true,
+            ..Self::of(tick, false)
         }
     }
 
@@ -265,7 +278,9 @@ impl Lab {
         };
         let folder = self.folder.path();
         let mut words = vec![(MEASURED, work.argument.to_owned()), (OTHERS, others)];
-        if setting.coloured {
+        if setting.own_cache {
+            words.extend(clusters(&self.geometry));
+        } else if setting.coloured {
             words.extend(colours(&self.geometry, setting.el2));
         }
         let words: Vec<_> = words.iter().map(|(old, new)| (*old, &**new)).collect();
@@ -277,6 +292,11 @@ impl Lab {
             output: output.clone(),
             geometry: self.geometry,
             marks: Some([marks.begin, marks.end]),
+            clusters: if setting.own_cache {
+                vec![VM + 1]
+            } else {
+                Vec::new()
+            },
         };
         let mut qemu = board(&built, 0)?;
         let argument = configure(&self.plugin, folder, "caches", &config, &output)?;
@@ -310,6 +330,22 @@ fn colours(geometry: &Geometry, has_el2: bool) -> [(&'static str, String); 5] {
         ("pcpus = [1]", shared("pcpus = [1]", 0)),
         ("pcpus = [2]", shared("pcpus = [2]", quarter)),
         ("pcpus = [3]", shared("pcpus = [3]", 0)),
+    ]
+}
+
+/// The same where the first CPU has a cache of its own: the VM that is measured has all of it but an eighth, which EL2 has of both caches, and the others have the same colours.
+fn clusters(geometry: &Geometry) -> [(&'static str, String); 5] {
+    let count = geometry.colours();
+    let own = |row: &str| format!("{row}\ncolours = \"0-{}\"", count - count / 8 - 1);
+    let shared = |row| own(row) + "\nshare_colours = true";
+    let board =
+        format!("[el2]\ncache = \"1/8\"\n\n[board]\ncaches = [\"0: {count}\", \"1-3: {count}\"]");
+    [
+        ("[board]", board),
+        ("pcpus = [0]", own("pcpus = [0]")),
+        ("pcpus = [1]", shared("pcpus = [1]")),
+        ("pcpus = [2]", shared("pcpus = [2]")),
+        ("pcpus = [3]", shared("pcpus = [3]")),
     ]
 }
 
@@ -447,6 +483,7 @@ mod tests {
             tick: None,
             el2: false,
             coloured: false,
+            own_cache: false,
         };
         let of = |all: &[u64]| latency(setting, all).unwrap();
         let long = of(&[900, 900, 301, 305, 1900, 300, 302]);

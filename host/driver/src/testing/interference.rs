@@ -4,11 +4,11 @@ use bulkhead_model::failure::Failure;
 use bulkhead_plugin::caches::{Geometry, Replacement};
 
 use super::suite::{Context, Job, Test};
-use crate::interference::{Lab, Run, Setting, Work, work};
+use crate::interference::{Lab, Run, Setting, TICKS, Work, work};
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
-    let tests: [(&str, &str, Job); 3] = [
+    let tests: [(&str, &str, Job); 4] = [
         (
             "interference/known",
             "With caches that give up what was not used for longest, a guest that strides misses as often as arithmetic says, and the model has each of its \
@@ -21,6 +21,12 @@ pub fn tests() -> Vec<Test> {
              does not, whatever the turns of the emulator's CPUs, and the cycles of the model say so; with three eighths of its colours to itself it finds it there as alone. \
              The same holds for EL2 and what it needs, with an eighth.",
             Box::new(stride),
+        ),
+        (
+            "interference/clusters",
+            "A VM that strides through a quarter of the cache of its cluster finds it there, whatever three VMs of the same colours stride through in the cache of another cluster; \
+             in one cache with them it does not.",
+            Box::new(clusters),
         ),
         (
             "interference/timer",
@@ -145,6 +151,40 @@ fn stride(_: &Context) -> Result<String, Vec<String>> {
         own_beside.el2.evicted.max(own_long.el2.evicted)
     );
     if holds { Ok(said) } else { Err(vec![said]) }
+}
+
+fn clusters(_: &Context) -> Result<String, Vec<String>> {
+    let lab = Lab::new(Geometry::CORTEX_A53).map_err(why)?;
+    let work = work("stride", "stride=256 rounds=16", 256);
+    let [tick, _] = TICKS;
+    let own = Setting::in_own_cache;
+    let alone = lab.run(work, own(None), 0).map_err(why)?;
+    let instructions = alone.vm.instructions;
+    let beside = lab.run(work, own(Some(tick)), instructions).map_err(why)?;
+    let shared = Setting {
+        own_cache: false,
+        el2: false,
+        ..own(Some(tick))
+    };
+    let shared = lab.run(work, shared, instructions).map_err(why)?;
+    let said = format!(
+        "{} misses of {} accesses to the L2 alone, {} beside three in another cluster, {} in the same; {} of its lines were evicted by others, {} in the same",
+        alone.vm.l2_misses,
+        alone.vm.l2,
+        beside.vm.l2_misses,
+        shared.vm.l2_misses,
+        beside.vm.evicted,
+        shared.vm.evicted
+    );
+    // As with colours: within 2 %, and one for each thousand accesses.
+    let most = |run: &Run| run.vm.l2_misses + run.vm.l2_misses / 50 + run.vm.l2 / 1000;
+    let kept = beside.vm.l2_misses <= most(&alone);
+    let disturbed = shared.vm.l2_misses > 10 * most(&alone);
+    if kept && disturbed {
+        Ok(said)
+    } else {
+        Err(vec![said])
+    }
 }
 
 fn timer(_: &Context) -> Result<String, Vec<String>> {
