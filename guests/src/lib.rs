@@ -52,7 +52,7 @@ pub mod record;
 pub mod ruin;
 pub mod shared;
 pub mod simd;
-mod start;
+pub mod start;
 pub mod state;
 pub mod timer;
 pub mod uart;

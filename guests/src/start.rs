@@ -6,7 +6,7 @@ use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Binary logarithm of the bytes of a stack, except the boot CPU's (`guest.ld` has the room).
 pub(crate) const STACK_SHIFT: u32 = 14;
@@ -65,6 +65,7 @@ global_asm!(
 _start:
     b       guest_begin
 start_goes_on:
+    mrs     x20, cntvct_el0
     entry
     adrp    x1, __stack_top
     add     x1, x1, :lo12:__stack_top
@@ -77,7 +78,9 @@ start_goes_on:
     b.hs    2f
     stp     xzr, xzr, [x1], #16
     b       1b
-2:  adrp    x1, GUEST_MMU
+2:  adrp    x1, GUEST_ENTERED
+    str     x20, [x1, :lo12:GUEST_ENTERED]
+    adrp    x1, GUEST_MMU
     ldrb    w1, [x1, :lo12:GUEST_MMU]
     cbz     w1, 5f
 
@@ -134,6 +137,15 @@ secondary_goes_on:
     sctlr = const mmu::SCTLR,
     stack = const STACK_SHIFT,
 );
+
+/// The counter at the first instruction.
+#[unsafe(no_mangle)]
+static GUEST_ENTERED: AtomicU64 = AtomicU64::new(0);
+
+/// The counter at the first instruction of the program.
+pub fn entered() -> u64 {
+    GUEST_ENTERED.load(Relaxed)
+}
 
 /// Room for the one [`Board`] that every part of the program may look at.
 struct Place(UnsafeCell<MaybeUninit<Board>>);

@@ -10,7 +10,7 @@ use bulkhead_guests::figures::{self, OPERATIONS};
 use bulkhead_guests::marks::{mark_begin, mark_end};
 use bulkhead_guests::mmio::{read32, read64, write32, write64};
 use bulkhead_guests::pl061::{GPIOIE, GPIOIEV, GPIOIS, PL061, PL061_INTID};
-use bulkhead_guests::{Board, cpu, gic, guest, mrs, power, println, sysreg, timer, uart};
+use bulkhead_guests::{Board, cpu, gic, guest, mrs, power, println, start, sysreg, timer, uart};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 guest!(main = main, irq = on_irq);
@@ -106,7 +106,7 @@ fn main(board: &'static Board) {
     );
 }
 
-/// Asks for a reset once, and in the life after it says how long that took: from the call to here.
+/// Asks for a reset once, and in the life after it says how long that took: from the call to the first instruction.
 fn restart(board: &Board) -> Option<u64> {
     let page = board.shared("restart")?.base;
     if read32(page) == 0 {
@@ -114,7 +114,7 @@ fn restart(board: &Board) -> Option<u64> {
         write64(page + 8, timer::now());
         power::reset();
     }
-    Some(timer::now().saturating_sub(read64(page + 8)))
+    Some(start::entered().saturating_sub(read64(page + 8)))
 }
 
 /// An SPI that no device has.

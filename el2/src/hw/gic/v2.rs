@@ -7,7 +7,7 @@
 //! Extensions the same bit enables Group 0, in which all interrupts are after reset.
 
 use core::sync::atomic::{
-    AtomicU8,
+    AtomicU8, AtomicU32,
     Ordering::{Relaxed, SeqCst},
     fence,
 };
@@ -81,6 +81,8 @@ fn interface(copy_windows: &mut CopyWindows, board: &Board) -> u64 {
 /// The pCPU of each SPI, plus one; 0 for none. Recorded because the bit of a pCPU is not known
 /// before it has started.
 static ROUTES: [AtomicU8; SPECIAL as usize] = [const { AtomicU8::new(0) }; SPECIAL as usize];
+/// Those that have one, a bit for each: few of them do.
+static ROUTED: [AtomicU32; 32] = [const { AtomicU32::new(0) }; 32];
 
 /// Resets the distributor: all SPIs disabled, routed to no pCPU. From now on all maps have the
 /// frames.
@@ -108,6 +110,9 @@ pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
         return;
     };
     place.store((pcpu as u8).wrapping_add(1), Relaxed);
+    if let Some(routed) = ROUTED.get(intid as usize / 32) {
+        routed.fetch_or(1 << (intid % 32), Relaxed);
+    }
     // Either this sees the target that the pCPU has just learnt, or the pCPU sees the route.
     fence(SeqCst);
     let bit = target(pcpu) >> 16;
@@ -163,9 +168,15 @@ impl Frames {
         set_target(index, u64::from(bit) << 16);
         fence(SeqCst);
         let own = (index as u8).wrapping_add(1);
-        for (intid, place) in (0u32..).zip(&ROUTES) {
-            if place.load(Relaxed) == own {
-                route(GICD, intid, index);
+        for (word, routed) in (0u32..).zip(&ROUTED) {
+            let mut rest = routed.load(Relaxed);
+            while rest != 0 {
+                let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
+                rest &= rest.wrapping_sub(1);
+                let place = ROUTES.get(intid as usize);
+                if place.is_some_and(|place| place.load(Relaxed) == own) {
+                    route(GICD, intid, index);
+                }
             }
         }
     }
