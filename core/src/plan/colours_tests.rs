@@ -243,6 +243,33 @@ fn vms_that_meet_in_no_cache_may_have_the_same_colours() {
 }
 
 #[test]
+fn a_cache_that_is_not_known_may_be_anybodys() {
+    let [ram, shared, other, theirs] = ROWS;
+    let beside = |known: bool| {
+        told(move |sample| {
+            (
+                sample.vcpus[0].pcpu,
+                sample.vcpus[1].pcpu,
+                sample.vcpus[2].pcpu,
+            ) = (2, 3, 0);
+            clusters(sample, 2, MAX_COLOURS);
+            if !known {
+                for pcpu in &mut sample.pcpus[..2] {
+                    pcpu.colours = 0;
+                }
+            }
+            // The second VM has all colours, the first one alone maps the shared memory.
+            sample.regions[other].colours = ALL_COLOURS;
+            sample.regions[other].pa = 0x4300_0000;
+            sample.regions[shared].colours = sample.regions[ram].colours;
+            sample.regions.remove(theirs);
+        })
+    };
+    assert_eq!(beside(true), Ok(()));
+    assert_eq!(beside(false), Err(Invariant::VmColours));
+}
+
+#[test]
 fn a_vm_is_in_the_caches_of_its_pool() {
     let [ram, shared, other, theirs] = ROWS;
     let pooled = |pool: u32| {
@@ -311,4 +338,45 @@ fn el2_has_the_same_part_of_each_cache() {
     let eighth = 0x8080_8080_8080_8080;
     assert_eq!(own(4, eighth), Err(Invariant::El2Colours));
     assert_eq!(own(8, eighth), Ok(()));
+}
+
+#[test]
+fn a_vm_is_in_the_cache_of_the_service_thread_that_reaches_its_memory() {
+    let served = |thread: usize, devices: bool| {
+        let mut sample = Sample::good_io();
+        for pcpu in &mut sample.pcpus {
+            pcpu.colours = MAX_COLOURS;
+        }
+        // The two VMs are in clusters of their own.
+        (
+            sample.vcpus[0].pcpu,
+            sample.vcpus[1].pcpu,
+            sample.vcpus[2].pcpu,
+        ) = (0, 1, 2);
+        clusters(&mut sample, 2, MAX_COLOURS);
+        for thread_ in &mut sample.threads {
+            thread_.pcpu = thread as u16;
+        }
+        if !devices {
+            sample.virtio.clear();
+            sample.queues.clear();
+            sample.backends.clear();
+        }
+        let mut at = 0x4300_0000;
+        for region in &mut sample.regions {
+            if region.kind == RegionKind::Ram as u16 || region.kind == RegionKind::Shared as u16 {
+                region.colours = EVEN;
+                if region.kind == RegionKind::Ram as u16 {
+                    (region.pa, at) = (at, at + 0x100_0000);
+                } else {
+                    region.pa = region.pa.next_multiple_of(COLOUR_GROUP);
+                }
+            }
+        }
+        verdict(&sample.bytes()).map_err(|violation| violation.invariant)
+    };
+    for thread in [1, 3] {
+        assert_eq!(served(thread, true), Err(Invariant::VmColours));
+        assert_ne!(served(thread, false), Err(Invariant::VmColours));
+    }
 }

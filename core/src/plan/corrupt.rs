@@ -133,7 +133,7 @@ cases! {
     PcpuCache: ["Pcpu.cache" R, Set(1)];
     PcpuCache: ["Pcpu.cache_level" R, Set(2)];
     PcpuCache: ["Pcpu.colours" R, Set(1)];
-    PcpuCache: ["Pcpu.colours" R, Set(24)];
+    PcpuCache: ["Pcpu.colours" R, Set(24)]["Pcpu.colours" Number(1), Set(24)]["Pcpu.colours" Number(2), Set(24)]["Pcpu.colours" Number(3), Set(24)];
     PcpuCache: ["Pcpu.colours" R, Set(128)];
     PcpuCache: ["Pcpu.colours" R, Set(16)];
     BoardGicd: ["Board.gicd" R, Add(0x1_0000)];

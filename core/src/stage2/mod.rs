@@ -546,6 +546,17 @@ mod tests {
             builder.map(&ram(0x4020_0800, 0x7000_0000, 0x1000)),
             Err(Error::Misplaced)
         );
+        // A table that has a page is not new to a region with colours, wherever in it that lies.
+        for (first, other) in [(0x4020_5000, 0x4020_0000), (0x4020_0000, 0x401f_0000)] {
+            let mut pages = vec![[0; 512]; 5];
+            let mut builder = in_all(&mut pages).unwrap();
+            builder.map(&ram(first, 0x7000_0000, 0x1000)).unwrap();
+            let coloured = Region {
+                colours: 0x0101_0101_0101_0101,
+                ..ram(other, 0x6000_0000, 0x2_0000)
+            };
+            assert_eq!(builder.map(&coloured), Err(Error::Overlap), "{other:#x}");
+        }
         assert_eq!(
             builder.map(&ram(1 << 39, 0x7000_0000, 0x1000)),
             Err(Error::Misplaced)

@@ -63,7 +63,7 @@ enum Wrong {
 }
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
-const CASES: [(&str, Wrong, &str, bool); 20] = [
+const CASES: [(&str, Wrong, &str, bool); 21] = [
     (
         "entered-at-el1",
         Wrong::Machine("virt,gic-version=3"),
@@ -133,6 +133,12 @@ const CASES: [(&str, Wrong, &str, bool); 20] = [
     (
         "other-cache",
         Wrong::Cache(&OTHER_CACHE, "those of the cache of pcpu 0 are 16"),
+        "board-colours",
+        true,
+    ),
+    (
+        "cache-before-the-last",
+        Wrong::Cache(&CACHE_BEFORE, "those of the cache of pcpu 0 are 16"),
         "board-colours",
         true,
     ),
@@ -346,6 +352,17 @@ const OTHER_CACHE: Case = Case {
         ("Pcpu.cache_level", Row::Number(1), Change::Set(2)),
         ("Pcpu.colours", Row::Number(0), Change::Set(32)),
         ("Pcpu.colours", Row::Number(1), Change::Set(32)),
+    ],
+    breaks: Invariant::PcpuCache,
+};
+
+/// The plan counts on a cache with another behind it, which has as many colours.
+const CACHE_BEFORE: Case = Case {
+    changes: &[
+        ("Pcpu.cache_level", Row::Number(0), Change::Set(1)),
+        ("Pcpu.colours", Row::Number(0), Change::Set(16)),
+        ("Pcpu.cache", Row::Number(1), Change::Set(1)),
+        ("Pcpu.colours", Row::Number(1), Change::Set(16)),
     ],
     breaks: Invariant::PcpuCache,
 };
