@@ -70,6 +70,26 @@ instruction!(
     /// Closes all masks: debug, SError, IRQ, FIQ.
     mask_all, "msr daifset, #15");
 
+/// Makes a hypercall for the version of PSCI, and counts the two instructions behind it: 1 for the first one, 2 for the second.
+#[inline(always)]
+pub fn behind_a_call() -> u64 {
+    let counted: u64;
+    // SAFETY: a call that changes nothing, of which all registers that it may write are named.
+    unsafe {
+        core::arch::asm!(
+            "mov {counted}, #0",
+            "hvc #0",
+            "add {counted}, {counted}, #1",
+            "add {counted}, {counted}, #2",
+            counted = out(reg) counted,
+            inout("x0") 0x8400_0000_u64 => _,
+            out("x1") _, out("x2") _, out("x3") _,
+            options(nostack)
+        );
+    }
+    counted
+}
+
 /// Sleeps with interrupts masked, so that none comes between the look at what it waits for and the WFI, and takes those that have
 /// woken it.
 #[inline(always)]

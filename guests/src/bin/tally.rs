@@ -45,6 +45,9 @@ fn main(board: &'static Board) {
     }
     let all_on = cpu::wait(|| ASKED[1..cpus].iter().all(|asked| asked.load(Acquire) != 0));
     check::holds("all CPUs have come", all_on, "one has not");
+    CALLS.fetch_add(1, Relaxed);
+    let behind = sysreg::behind_a_call();
+    check::equal("instructions behind a call", behind, 3);
     begin();
     println!("tally: {cpus} CPUs, {seconds} s");
 
