@@ -2,7 +2,7 @@
 //!
 //! `stride=KIB` (with `writes=1`, writing), `qsort=POINTS`, `susan=WIDTH` (three quarters as high), `bitcount=NUMBERS` and `basicmath=NUMBERS` are done `rounds=` times, once
 //! without having been counted before (`warm=0`: not), each between the marks of figure 1. With `ms=` the work is repeated for so many milliseconds of the counter instead and
-//! counted by nobody. `tick=` microseconds: so often the timer interrupts it; on an emulator whose CPUs take turns, that ends the turns of all. `latency=1`: a mark of figure 2
+//! counted by nobody; `after=` milliseconds are slept before. `tick=` microseconds: so often the timer interrupts it; on an emulator whose CPUs take turns, that ends the turns of all. `latency=1`: a mark of figure 2
 //! says when such an interrupt has come.
 #![no_std]
 #![no_main]
@@ -39,6 +39,14 @@ fn main(board: &'static Board) {
         }
         sum
     };
+    if let Some(ms) = board.argument("after") {
+        gic::init();
+        gic::enable(timer::INTID);
+        timer::arm(timer::now() + timer::ticks(ms * 1000));
+        // The interrupt stays pending, which ends the sleep and is taken by nobody.
+        sysreg::wfi();
+        timer::disarm();
+    }
     if let Some(us) = board.argument("tick") {
         TICK.store(timer::ticks(us), Relaxed);
         MARKS.store(board.argument("latency").is_some(), Relaxed);

@@ -121,6 +121,11 @@ impl Model {
         self.clocks[who.cpu].now += after - before;
     }
 
+    /// Memory gets what is stored, before anything is modelled.
+    pub fn stored(&mut self, physical: u64, bytes: &[u8]) {
+        self.memory.write(physical, bytes);
+    }
+
     /// Data is loaded or stored, where QEMU says.
     pub fn data(
         &mut self,
@@ -187,7 +192,8 @@ impl Model {
     fn translate(&mut self, who: &Who<'_>, address: u64, right: Option<u64>) -> Option<u64> {
         let owner = who.owner();
         let Ok(found) = self.tlbs[who.cpu].translate(who.regime, address, &self.memory) else {
-            self.unknown_walks += 1;
+            // An instruction of maintenance may be of a page that is not there yet: it is executed again behind the fault.
+            self.unknown_walks += u64::from(right.is_some());
             return right;
         };
         if found.walked {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bulkhead_plugin::api::{self, Block, Register};
 use bulkhead_plugin::{Loaded, Plugin, accesses_memory, lock, write_result};
@@ -77,6 +78,8 @@ struct Maintenance {
 }
 
 static LOADED: Loaded<CachesPlugin> = Loaded::new();
+/// Whether what happens is modelled; else memory gets what is stored, and that is all.
+static IS_ON: AtomicBool = AtomicBool::new(true);
 
 bulkhead_plugin::plugin!(CachesPlugin);
 
@@ -99,6 +102,7 @@ impl Plugin for CachesPlugin {
             model: Model::new(config.geometry),
             cpus: HashMap::new(),
         };
+        IS_ON.store(!config.from_mark, Relaxed);
         Ok(Self {
             config,
             state: Mutex::new(state),
@@ -169,6 +173,9 @@ impl Plugin for CachesPlugin {
 }
 
 extern "C" fn block_executed(_vcpu: c_uint, data: *mut c_void) {
+    if !IS_ON.load(Relaxed) {
+        return;
+    }
     let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
@@ -194,6 +201,10 @@ extern "C" fn block_executed(_vcpu: c_uint, data: *mut c_void) {
 }
 
 extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
+    // SAFETY: an argument of this callback.
+    if !IS_ON.load(Relaxed) && !unsafe { api::is_store(info) } {
+        return;
+    }
     let Some((plugin, _)) = LOADED.get() else {
         return;
     };
@@ -203,15 +214,23 @@ extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_voi
         return;
     };
     let stored = access.store.then(|| &access.bytes[..access.size]);
+    let mut state = lock(&plugin.state);
+    let model = &mut state.model;
+    if !IS_ON.load(Relaxed) {
+        model.stored(physical, &access.bytes[..access.size]);
+        return;
+    }
     RUNNING.with_borrow(|(cpu, regime)| {
         let who = Who { cpu: *cpu, regime };
         let size = access.size as u64;
-        let model = &mut lock(&plugin.state).model;
         model.data(&who, address, physical, size, stored);
     });
 }
 
 extern "C" fn maintenance_executed(_vcpu: c_uint, data: *mut c_void) {
+    if !IS_ON.load(Relaxed) {
+        return;
+    }
     let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
@@ -235,5 +254,7 @@ extern "C" fn mark_executed(_vcpu: c_uint, place: *mut c_void) {
         .map_or(0, |register| api::read(*register));
     let cpu = RUNNING.with_borrow(|(cpu, _)| *cpu);
     let begins = place as usize == 0;
-    lock(&plugin.state).model.mark(cpu, figure, begins);
+    if IS_ON.swap(true, Relaxed) {
+        lock(&plugin.state).model.mark(cpu, figure, begins);
+    }
 }

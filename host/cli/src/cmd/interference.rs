@@ -25,6 +25,7 @@ Examples:
   bulkhead interference                                   # the table
   bulkhead interference --work qsort-large --json         # one work, as one JSON document
   bulkhead interference --caches cortex-a72               # those of another core
+  bulkhead interference --linux                           # the works of a Linux, in ten minutes, too
   bulkhead interference --svg interference.svg            # a picture as well
 
 Exit status: 0 if all was measured; 1 if a run failed, or the model contradicts QEMU; 2 if there is
@@ -34,6 +35,9 @@ pub struct Args {
     /// Only this work; may be given several times
     #[arg(long, value_name = "NAME")]
     pub work: Vec<String>,
+    /// The kernels of that set in a program of Linux, beside the same VMs, instead of on bare metal
+    #[arg(long, conflicts_with = "work")]
+    pub linux: bool,
     /// Whose caches
     #[arg(long, value_name = "CORE", default_value = "cortex-a53")]
     pub caches: Caches,

@@ -14,6 +14,12 @@ use crate::bench::{board, run_to_end, variant};
 
 const SYSTEM: &str = "lab/systems/interference.toml";
 const GUEST: &str = "interference";
+const LINUX_SYSTEM: &str = "lab/systems/interference-linux.toml";
+const LINUX_GUEST: &str = "works";
+/// The first of its figures.
+const LINUX_FIGURE: u64 = 11;
+/// Milliseconds for which the others sleep, until shortly before that program begins.
+const AFTER: u32 = 1400;
 /// What of it differs by run: the work of the first VM, and how long and in which turns the others disturb it.
 const MEASURED: &str = "stride=256 rounds=4";
 const OTHERS: &str = "tick=100 ms=60";
@@ -57,6 +63,18 @@ pub const WORKS: [Work; 10] = [
     work("bitcount-large", "bitcount=10000", 2),
     work("basicmath-small", "basicmath=500", 4),
     work("basicmath-large", "basicmath=4000", 32),
+];
+
+/// The same kernels as a program of Linux (`guests/linux-c/works.c`), in the order of its figures.
+pub const LINUX_WORKS: [Work; 8] = [
+    work("linux/qsort-small", "", 94),
+    work("linux/qsort-large", "", 750),
+    work("linux/susan-small", "", 7),
+    work("linux/susan-large", "", 55),
+    work("linux/bitcount-small", "", 2),
+    work("linux/bitcount-large", "", 2),
+    work("linux/basicmath-small", "", 4),
+    work("linux/basicmath-large", "", 32),
 ];
 
 /// What else runs, and whether memory keeps to colours.
@@ -271,27 +289,76 @@ impl Lab {
         judged(work, setting, &self.counted(work, setting, alone)?)
     }
 
+    /// Runs the works of Linux in a setting, one behind the other.
+    fn on_linux(&self, setting: Setting, alone: u64) -> Result<Vec<Run>, Failure> {
+        let counted = self.count((LINUX_SYSTEM, LINUX_GUEST), Vec::new(), setting, alone)?;
+        let works = (LINUX_FIGURE..).zip(LINUX_WORKS);
+        works
+            .map(|(figure, work)| judged_as(figure, work, setting, &counted))
+            .collect()
+    }
+
+    /// Runs the works of Linux in all settings; the runs of each work follow one another.
+    ///
+    /// # Errors
+    ///
+    /// As for [`measure`].
+    pub fn linux(&self) -> Result<Vec<Run>, Failure> {
+        let mut settings = Vec::new();
+        let mut alone = 0;
+        for (n, setting) in Setting::ALL.into_iter().enumerate() {
+            let step = Step::start(format!("Linux: {} of {}", n + 1, Setting::ALL.len()));
+            let runs = self.on_linux(setting, alone)?;
+            drop(step);
+            if setting.tick.is_none() {
+                alone = runs.iter().map(|run| run.vm.instructions).sum();
+            }
+            settings.push(runs);
+        }
+        let of = |work: usize| settings.iter().filter_map(move |runs| runs.get(work));
+        let works = 0..LINUX_WORKS.len();
+        Ok(works.flat_map(of).cloned().collect())
+    }
+
     fn counted(&self, work: Work, setting: Setting, alone: u64) -> Result<Counted, Failure> {
+        let words = vec![(MEASURED, work.argument.to_owned())];
+        self.count((SYSTEM, GUEST), words, setting, alone)
+    }
+
+    fn count(
+        &self,
+        (system, guest): (&str, &str),
+        mut words: Vec<(&'static str, String)>,
+        setting: Setting,
+        alone: u64,
+    ) -> Result<Counted, Failure> {
+        let on_linux = guest == LINUX_GUEST;
         let others = match setting.tick {
             None => "tick=100 ms=0".to_owned(),
+            // They wake before the program begins, and the kernel has work of its own.
+            Some(tick) if on_linux => {
+                let ms = 200 + milliseconds(2 * alone);
+                format!("after={AFTER} tick={tick} ms={ms}")
+            }
             Some(tick) => format!("tick={tick} ms={}", milliseconds(alone)),
         };
         let folder = self.folder.path();
-        let mut words = vec![(MEASURED, work.argument.to_owned()), (OTHERS, others)];
+        words.push((OTHERS, others));
         if setting.own_cache {
             words.extend(clusters(&self.geometry));
         } else if setting.coloured {
             words.extend(colours(&self.geometry, setting.el2));
         }
         let words: Vec<_> = words.iter().map(|(old, new)| (*old, &**new)).collect();
-        let built = variant(SYSTEM, &words, folder)?;
-        let guest = Program::read(&cross_build::guest(GUEST)?)?;
+        let built = variant(system, &words, folder)?;
+        let guest = Program::read(&cross_build::guest(guest)?)?;
         let marks = guest.marks("mark_begin", "mark_end")?;
         let output = folder.join("counted.json");
         let config = Config {
             output: output.clone(),
             geometry: self.geometry,
             marks: Some([marks.begin, marks.end]),
+            from_mark: on_linux,
             clusters: if setting.own_cache {
                 vec![VM + 1]
             } else {
@@ -376,6 +443,10 @@ fn milliseconds(instructions: u64) -> u64 {
 
 /// The run, if the model agrees with QEMU about each address, and the others were there to the end.
 fn judged(work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failure> {
+    judged_as(FIGURE, work, setting, counted)
+}
+
+fn judged_as(figure: u64, work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failure> {
     let wrong = |why: String| Failure::failed(format!("{} was not measured", work.name), why, "");
     if counted.wrong != 0 || counted.unknown_walks != 0 || counted.checked == 0 {
         return Err(wrong(format!(
@@ -383,8 +454,8 @@ fn judged(work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failur
             counted.checked, counted.wrong, counted.unknown_walks
         )));
     }
-    let figure = counted.figures.get(&FIGURE);
-    let of = |owner| figure.and_then(|figure| figure.get(&owner).copied());
+    let owners = counted.figures.get(&figure);
+    let of = |owner| owners.and_then(|owners| owners.get(&owner).copied());
     let vm = of(VM).ok_or_else(|| wrong("it has no marks".to_owned()))?;
     for other in VM + 1..=VM + 3 {
         let instructions = of(other).unwrap_or_default().instructions;
@@ -396,9 +467,9 @@ fn judged(work: Work, setting: Setting, counted: &Counted) -> Result<Run, Failur
             )));
         }
     }
-    let all = figure.iter().flat_map(|figure| figure.values());
+    let all = owners.iter().flat_map(|owners| owners.values());
     let all: u64 = all.map(|counts| counts.instructions).sum();
-    let turns = counted.turns.get(&FIGURE).copied().unwrap_or(0);
+    let turns = counted.turns.get(&figure).copied().unwrap_or(0);
     Ok(Run {
         work,
         setting,

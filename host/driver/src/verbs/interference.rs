@@ -33,9 +33,12 @@ fn show(args: &Args) -> Result<(), Failure> {
         Caches::CortexA53 => Geometry::CORTEX_A53,
         Caches::CortexA72 => Geometry::CORTEX_A72,
     };
-    let runs = measure(&works, geometry)?;
+    let runs = match args.linux {
+        true => Lab::new(geometry)?.linux()?,
+        false => measure(&works, geometry)?,
+    };
     // Unless only some works are asked for.
-    let timer = match args.work.is_empty() {
+    let timer = match args.work.is_empty() && !args.linux {
         true => Lab::new(geometry)?.latencies()?,
         false => Vec::new(),
     };

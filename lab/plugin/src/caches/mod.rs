@@ -20,6 +20,8 @@ pub struct Config {
     pub geometry: Geometry,
     /// Addresses of two functions of a guest that take the number of a figure in x0, and begin and end it: for all CPUs.
     pub marks: Option<[u64; 2]>,
+    /// Nothing is modelled before the first mark but what memory holds: what comes before may be long.
+    pub from_mark: bool,
     /// VMIDs with which the VMs of clusters behind the first one begin, ascending: each cluster has an L2 of its own. A CPU is in the cluster of the VM that it
     /// runs, since QEMU does not tell its number where CPUs take turns; before that in the first one.
     pub clusters: Vec<u16>,
