@@ -5,6 +5,6 @@ mod run;
 mod show;
 mod source;
 
-pub use run::{Lab, Latency, Run, Setting, TICKS, WORKS, Work, measure, work};
+pub use run::{Lab, Latency, PERIOD, Run, Setting, TICKS, WORKS, Work, measure, work};
 pub use show::{latencies, svg, table};
 pub use source::{BAO, OnHardware};

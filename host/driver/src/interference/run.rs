@@ -169,8 +169,12 @@ pub struct Latency {
     pub most: u64,
 }
 
-/// Work that a timer interrupts each half of a millisecond; it needs more than an L1 has.
-const TIMER: Work = work("timer", "stride=128 tick=500 latency=1 rounds=200", 128);
+/// Work that a timer interrupts; it needs more than an L1 has.
+const TIMER: Work = work("timer", "", 128);
+/// Microseconds from one of its interrupts to the next, unless somebody wants another period.
+pub const PERIOD: u32 = 500;
+/// Rounds of that work in 100 us, alone: an interrupt comes in each period, five and more in all.
+const ROUNDS: u32 = 40;
 
 /// What was counted in one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -261,16 +265,19 @@ impl Lab {
         Ok([alone, short, long])
     }
 
-    /// Measures the latency of a timer in each setting.
+    /// Measures the latency of a timer with a period of so many microseconds in each setting.
     ///
     /// # Errors
     ///
     /// As for [`measure`]; or no interrupt has come.
-    pub fn latencies(&self) -> Result<Vec<Latency>, Failure> {
+    pub fn latencies(&self, period: u32) -> Result<Vec<Latency>, Failure> {
+        let rounds = ROUNDS * period / 100;
+        let argument = format!("stride=128 tick={period} latency=1 rounds={rounds}");
         let mut alone = 0;
         let mut all = Vec::new();
         for setting in Setting::LATENCIES {
-            let counted = self.counted(TIMER, setting, alone)?;
+            let words = vec![(MEASURED, argument.clone())];
+            let counted = self.count((SYSTEM, GUEST), words, setting, alone)?;
             let run = judged(TIMER, setting, &counted)?;
             if setting.tick.is_none() {
                 alone = run.vm.instructions;

@@ -46,7 +46,7 @@ pub fn table(runs: &[Run]) -> String {
 }
 
 /// The latency of a timer, a row for who has colours.
-pub fn latencies(all: &[Latency]) -> String {
+pub fn latencies(all: &[Latency], period: u32) -> String {
     let mut table = Columns::new(&[
         Column::Left(0),
         Column::Right(0),
@@ -76,7 +76,7 @@ pub fn latencies(all: &[Latency]) -> String {
         table.row(cells);
     }
     format!(
-        "{}\nCycles of the model, at half of the interrupts and at most, from the instruction that a timer interrupts, each 500 us, to the first of the guest's handler, while the VM strides through 128 KiB.\n",
+        "{}\nCycles of the model, at half of the interrupts and at most, from the instruction that a timer interrupts, each {period} us, to the first of the guest's handler, while the VM strides through 128 KiB.\n",
         table.text("")
     )
 }

@@ -4,7 +4,7 @@ use bulkhead_model::failure::Failure;
 use bulkhead_plugin::caches::{Geometry, Replacement};
 
 use super::suite::{Context, Job, Test};
-use crate::interference::{Lab, Run, Setting, TICKS, Work, work};
+use crate::interference::{Lab, PERIOD, Run, Setting, TICKS, Work, work};
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
@@ -228,7 +228,7 @@ fn linux(_: &Context) -> Result<String, Vec<String>> {
 
 fn timer(_: &Context) -> Result<String, Vec<String>> {
     let lab = Lab::new(Geometry::CORTEX_A53).map_err(why)?;
-    let all = lab.latencies().map_err(why)?;
+    let all = lab.latencies(PERIOD).map_err(why)?;
     let median = |n: usize| all.get(n).map_or(0, |latency| latency.median);
     let row = |n: usize| {
         let each: Vec<String> = (n..n + 3).map(|n| median(n).to_string()).collect();

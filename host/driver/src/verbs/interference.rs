@@ -6,7 +6,7 @@ use bulkhead_plugin::caches::Geometry;
 use bulkhead_runner::temp_files;
 
 use crate::interference::{
-    BAO, Lab, Latency, OnHardware, Run, WORKS, Work, latencies, measure, svg, table,
+    BAO, Lab, Latency, OnHardware, PERIOD, Run, WORKS, Work, latencies, measure, svg, table,
 };
 
 /// The JSON document.
@@ -38,9 +38,11 @@ fn show(args: &Args) -> Result<(), Failure> {
         false => measure(&works, geometry)?,
     };
     // Unless only some works are asked for.
-    let timer = match args.work.is_empty() && !args.linux {
-        true => Lab::new(geometry)?.latencies()?,
-        false => Vec::new(),
+    let usual = (args.work.is_empty() && !args.linux).then_some(PERIOD);
+    let period = args.timer.or(usual);
+    let timer = match period {
+        Some(period) => Lab::new(geometry)?.latencies(period)?,
+        None => Vec::new(),
     };
     if let Some(path) = &args.svg {
         temp_files::write(path, svg(&runs).as_bytes()).map_err(|error| {
@@ -58,8 +60,8 @@ fn show(args: &Args) -> Result<(), Failure> {
         println!("{text}");
     } else {
         print!("{}", table(&runs));
-        if !timer.is_empty() {
-            print!("\n{}", latencies(&timer));
+        if let Some(period) = period {
+            print!("\n{}", latencies(&timer, period));
         }
         print!("\n{}", BAO.text());
     }
