@@ -10,6 +10,8 @@ extern crate bulkhead_loom_atomics as core;
 pub mod awake;
 #[path = "../../../core/src/console/backlog.rs"]
 pub mod backlog;
+#[path = "../../../core/src/bandwidth.rs"]
+pub mod bandwidth;
 #[allow(unsafe_code, reason = "it is that of EL2")]
 #[path = "../../../el2/src/hw/claim.rs"]
 pub mod claim;

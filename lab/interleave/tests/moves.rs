@@ -10,7 +10,10 @@
 //! | who finds its inbox in use does not try again | [`who_comes_while_another_looks_into_the_inbox_is_taken_in`] |
 //! | a claim that is taken by a load and a store, or relaxed, or given up relaxed | both of these |
 
+use std::sync::Mutex;
+
 use bulkhead_abi::plan::MAX_PCPUS;
+use bulkhead_interleave::bandwidth::Meter;
 use bulkhead_interleave::claim::Claim;
 use bulkhead_interleave::inbox::{self, TryUse};
 use bulkhead_interleave::mailbox::Mailboxes;
@@ -26,6 +29,8 @@ mod trying;
 
 const ARRIVAL: u32 = 128;
 const POOL: u32 = 0b111;
+/// Events that a vCPU brings about on each pCPU; it may have two times as many in its period.
+const EVENTS: u32 = 50;
 
 /// A vCPU that migrates: its row, and its measurements.
 type Migrating = (usize, LoadTrack);
@@ -50,6 +55,16 @@ struct Shared {
     sgis: Sgis<3>,
     /// State of each vCPU that only its pCPU touches, by row.
     states: [loom::cell::UnsafeCell<u32>; 2],
+    /// Its budget of events, which is some of that: loom looks at who touches it there.
+    meters: [Mutex<Meter>; 2],
+}
+
+impl Shared {
+    /// Takes what a vCPU has brought about off its budget.
+    fn charge(&self, row: usize) {
+        let meter = || self.meters[row].lock().unwrap().charge(EVENTS);
+        self.states[row].with_mut(|_| meter());
+    }
 }
 
 /// A pCPU, and the vCPUs that it has.
@@ -85,7 +100,7 @@ impl Pcpu {
         let detach = || {
             let slot = slots.iter().position(Option::is_some)?;
             let row = slots[slot].take()?;
-            shared.states[row].with_mut(|_| ());
+            shared.charge(row);
             let load_track = balancer.load_track(slot)?;
             balancer.set(slot, None, &shared.loads);
             balancer.sent(&load_track, 1, &shared.loads);
@@ -119,6 +134,7 @@ impl Pcpu {
         let again = || Self::arrival(shared, 1);
         if let Some((slot, row)) = inbox::receive(&shared.inbox, attach, again) {
             slots[slot] = Some(row);
+            shared.charge(row);
             self.run(row);
         }
     }
@@ -152,6 +168,11 @@ fn pcpus(free: usize) -> [Pcpu; 3] {
         mailboxes: Mailboxes::new(),
         sgis: Sgis::default(),
         states: std::array::from_fn(|_| loom::cell::UnsafeCell::new(0)),
+        meters: std::array::from_fn(|_| {
+            let mut meter = Meter::new(2 * EVENTS, 1000);
+            meter.refill(0);
+            Mutex::new(meter)
+        }),
     });
     // Loom's words are made at their first use, which must not be by two at a time.
     assert_eq!(shared.inbox.try_use(|place| place.is_none()), Some(true));
@@ -206,6 +227,8 @@ fn what_is_left_for_a_vcpu_that_moves_is_seen_where_it_goes() {
         assert_eq!(second.has(), usize::from(given), "a vCPU got lost");
         assert_eq!(first.has(), usize::from(!given));
         assert_eq!(first.seen | second.seen, 1, "a wake-up got lost");
+        let spent = second.shared.meters[0].lock().unwrap().is_spent();
+        assert_eq!(spent, given, "its budget is not what both pCPUs left of it");
     });
 }
 
