@@ -39,7 +39,7 @@ pub struct Args {
     /// The kernels of that set in a program of Linux, beside the same VMs, instead of on bare metal
     #[arg(long, conflicts_with = "work")]
     pub linux: bool,
-    /// Measure the latency of a timer with this period in microseconds, too; with all works 500. 10000 takes half an hour
+    /// Measure the latency of a timer with this period in microseconds, too; with all works 500. 10000 takes ten minutes
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(100..=100_000))]
     pub timer: Option<u32>,
     /// Whose caches
