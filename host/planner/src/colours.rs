@@ -21,11 +21,8 @@ pub(super) fn all(system: &System) -> impl Iterator<Item = (&str, &ColoursSpec)>
 
 /// The colours of the smallest cache in which memory can be: what is one of them is several of a larger cache. None if that is not known.
 pub(super) fn count(colours: &ColoursSpec, board: &Board) -> Option<u32> {
-    smallest(&colours.caches, board)
-}
-
-fn smallest(caches: &[usize], board: &Board) -> Option<u32> {
-    let caches = caches.iter().filter_map(|cache| board.caches.get(*cache));
+    let caches = colours.caches.iter();
+    let caches = caches.filter_map(|cache| board.caches.get(*cache));
     caches.map(|cache| cache.colours).min()
 }
 

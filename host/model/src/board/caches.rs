@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{MAX_COLOURS, PAGE};
 
 use super::tree::{Entry, Tree};
-use crate::describe::{BoardSpec, CacheSpec, Code, Finding, Placed};
+use crate::describe::{BoardSpec, CacheSpec, Code, Finding, Placed, colours_text};
 
 /// A cache of the board.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,18 +139,7 @@ impl Cache {
 
 /// `CPU 0`, `CPUs 1-3`.
 fn cpus_text(numbers: &[usize]) -> String {
-    let mut parts: Vec<(usize, usize)> = Vec::new();
-    for &number in numbers {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => parts.push((number, number)),
-        }
-    }
-    let text = |(first, last): &(usize, usize)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    };
-    let text = parts.iter().map(text).collect::<Vec<_>>().join(", ");
+    let text = colours_text(numbers.iter().fold(0, |all, number| all | 1 << number));
     match numbers.len() {
         1 => format!("CPU {text}"),
         _ => format!("CPUs {text}"),
