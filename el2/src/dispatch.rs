@@ -16,7 +16,7 @@ use crate::hw::{cpu, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{debug, deliver, devices, gppt, lifecycle, pmu, sched, timed, virtio};
+use crate::{debug, deliver, devices, doorbell, gppt, lifecycle, pmu, sched, timed, virtio};
 
 // Where managers are told the registers of vCPUs, exits that may end a life go by way of `hw/rare.s`.
 #[cfg(not(feature = "managed"))]
@@ -189,6 +189,10 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
         if gic::VIRTUAL == Version::V3 && offset < vcpu.ipas.gicr_size {
             return gicr_word(vcpu, esr, exit.begin, exit.pc, offset);
         }
+        let offset = ipa.wrapping_sub(vcpu.ipas.bells);
+        if offset < vcpu.ipas.bells_size && exit::is_store(esr) {
+            return ring(vcpu, esr, exit.begin, exit.pc, ipa);
+        }
     }
     if IO && exit::is_refused_write(esr) {
         return refused_write(vcpu, esr, exit.begin, exit.pc);
@@ -228,6 +232,21 @@ fn gicr_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
         reg::set_elr(pc.wrapping_add(4));
     }
     Exit { begin, pc, esr }.stay(vcpu, ExitClass::Gicr);
+}
+
+/// Handles a word written where the pages are by which the VM rings.
+#[inline(never)]
+fn ring(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
+    let value = vcpu.frame.get(exit::access_register(esr)) & u64::from(u32::MAX);
+    let done = match doorbell::write_word(vcpu, ipa) {
+        Some(done) => done,
+        None if IO && virtio::write_bell(vcpu, ipa, value) => true,
+        None => return other_data_abort(vcpu, esr, begin, pc, ipa),
+    };
+    if done {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
 }
 
 /// Handles an access to the emulated UART, of any size, off the fast path.
@@ -432,14 +451,16 @@ pub fn interrupt(vcpu: &mut Vcpu) {
 fn look_closer(vcpu: &mut Vcpu, begin: u64) {
     if let Some(vm) = vcpu.vm() {
         let whom = vcpu.vgic.on_notify_slow(&vm.dist, &mut vcpu.gic);
-        vcpu.notify(whom);
+        if !whom.is_empty() {
+            vcpu.notify(whom);
+        }
     }
     Exit {
         begin,
         pc: reg::elr(),
         esr: u64::from(gic::SIBLING),
     }
-    .stay_rare(vcpu, ExitClass::SiblingIrq);
+    .stay(vcpu, ExitClass::SiblingIrq);
 }
 
 /// Handles an interrupt off the fast path. EL2's timer comes first, because turns end with it.

@@ -1,6 +1,8 @@
 //! Doorbells: pages by which VMs signal each other. `bulkhead_core::devices::doorbell` decides when
 //! a ring is passed on.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Doorbell as Row, MAX_DOORBELLS, PAGE};
 use bulkhead_core::cpu::exit::Mmio;
@@ -13,42 +15,100 @@ use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::{deadlines, gppt, vm};
 
-/// The doorbells, by row of the plan.
-static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
-
-/// Returns the doorbells that a VM rings.
-fn of(vm: Option<usize>) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> {
-    let all = BELLS.iter().zip(plan().doorbells);
-    all.filter(move |(_, row)| Some(usize::from(row.vm)) == vm)
+/// A doorbell, and the ticks from one interrupt to the next at least.
+#[derive(Debug)]
+struct Bell {
+    doorbell: Doorbell,
+    apart: AtomicU64,
 }
 
-/// Performs an access to the page of a doorbell. A word written to its start rings; all else reads
-/// as zero and ignores writes.
+/// The doorbells, by row of the plan.
+static BELLS: [Bell; MAX_DOORBELLS] = [const {
+    Bell {
+        doorbell: Doorbell::new(),
+        apart: AtomicU64::new(0),
+    }
+}; MAX_DOORBELLS];
+
+/// The doorbells that a VM rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bells {
+    /// The row of the first in the plan.
+    first: usize,
+    rows: &'static [Row],
+}
+
+impl Bells {
+    /// Returns those of a VM.
+    pub fn of(vm: usize) -> Self {
+        let rows = plan().doorbells_of(vm);
+        Self {
+            first: plan()
+                .doorbells
+                .partition_point(|row| usize::from(row.vm) < vm),
+            rows,
+        }
+    }
+
+    /// The pages by which they are rung.
+    pub fn pages(&self) -> impl Iterator<Item = u64> {
+        self.rows.iter().map(|row| row.ipa)
+    }
+
+    #[inline(always)]
+    fn iter(self) -> impl Iterator<Item = (&'static Bell, &'static Row)> {
+        BELLS.iter().skip(self.first).zip(self.rows)
+    }
+}
+
+/// Notes how far apart rings are heard, when the board starts.
+pub fn start() {
+    for (bell, row) in BELLS.iter().zip(plan().doorbells) {
+        bell.apart
+            .store(timer::nanoseconds(row.apart), Ordering::Relaxed);
+    }
+}
+
+/// Performs a word written where the VM may have a doorbell. `None`: it has none there; `Some(false)`: the guest has to ring again.
+#[inline(always)]
+pub fn write_word(vcpu: &mut Vcpu, ipa: u64) -> Option<bool> {
+    let mut all = vcpu.bells.iter();
+    let (bell, row) = all.find(|(_, row)| ipa.wrapping_sub(row.ipa) < PAGE)?;
+    Some(ipa != row.ipa || ring(vcpu, bell, row))
+}
+
+/// Performs another access to the page of a doorbell: it reads as zero and ignores writes.
 #[inline(never)]
 pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
-    let offset = |row: &Row| mmio.ipa.wrapping_sub(row.ipa);
-    let Some((bell, row)) = of(vcpu.vm).find(|(_, row)| offset(row) < PAGE) else {
+    if !vcpu
+        .bells
+        .pages()
+        .any(|page| mmio.ipa.wrapping_sub(page) < PAGE)
+    {
         return Done::Nothing;
-    };
+    }
     if !mmio.is_write() {
         vcpu.frame.set(mmio.register(), 0);
-    } else if offset(row) == 0 && mmio.size() == 4 && !ring(vcpu, bell, row) {
-        return Done::NotYet(ExitClass::Device);
     }
     Done::Yes(ExitClass::Device)
 }
 
 /// Rings a doorbell. `false`: it is too early, and the guest has to ring again.
-fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
-    let (now, apart) = (timer::now(), timer::nanoseconds(row.apart));
-    if gppt::has_no_deadlines(vcpu) {
-        let heard = bell.try_ring(now, apart) == Rung::Heard;
-        if heard {
-            pass_on(vcpu, row);
-        }
-        return heard;
+#[inline(always)]
+fn ring(vcpu: &mut Vcpu, bell: &Bell, row: &Row) -> bool {
+    let apart = bell.apart.load(Ordering::Relaxed);
+    if bell.doorbell.try_ring(timer::now_at_exit(), apart) == Rung::Heard {
+        pass_on(vcpu, row);
+        return true;
     }
-    match bell.ring(now, apart) {
+    !gppt::has_no_deadlines(vcpu) && ring_and_wait(vcpu, bell, row)
+}
+
+/// Rings a doorbell for which it was too early, and keeps the ring until its time.
+#[inline(never)]
+fn ring_and_wait(vcpu: &mut Vcpu, bell: &Bell, row: &Row) -> bool {
+    let apart = bell.apart.load(Ordering::Relaxed);
+    match bell.doorbell.ring(timer::now(), apart) {
         Rung::Heard => pass_on(vcpu, row),
         Rung::Later(_) => look(vcpu),
     }
@@ -59,8 +119,11 @@ fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
 #[inline(never)]
 pub fn look(vcpu: &mut Vcpu) {
     let mut next = None;
-    for (bell, row) in of(vcpu.vm) {
-        match bell.look(timer::now(), timer::nanoseconds(row.apart)) {
+    for (bell, row) in vcpu.bells.iter() {
+        match bell
+            .doorbell
+            .look(timer::now(), bell.apart.load(Ordering::Relaxed))
+        {
             Some(Rung::Heard) => pass_on(vcpu, row),
             Some(Rung::Later(at)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
             None => {}
@@ -70,13 +133,18 @@ pub fn look(vcpu: &mut Vcpu) {
 }
 
 /// Makes the interrupt of a doorbell pending, after everything that was written before the ring.
+#[inline(always)]
 fn pass_on(vcpu: &Vcpu, row: &Row) {
     if row.pintid != 0 {
-        gic::publish();
-        vcpu.gic.set_pending(u32::from(row.pintid), true);
-        return;
+        return pass_on_by_gic(vcpu, row);
     }
-    let to = usize::from(row.to);
-    let whom = vm::vm(to).dist.post(u32::from(row.vintid), 0);
-    vm::notify(to, whom);
+    let to = vm::vm(row.to.into());
+    vm::notify(to, to.dist.post(u32::from(row.vintid), 0));
+}
+
+/// Makes the physical interrupt of a doorbell pending.
+#[inline(never)]
+fn pass_on_by_gic(vcpu: &Vcpu, row: &Row) {
+    gic::publish();
+    vcpu.gic.set_pending(u32::from(row.pintid), true);
 }

@@ -140,7 +140,7 @@ pub fn take_off(vcpu: &mut Vcpu) {
     vcpu.serror = 0;
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) {
         let whom = vcpu.vgic.leave(&vm.dist, &mut vcpu.gic);
-        vm::notify(index, whom);
+        vm::notify(vm, whom);
         if vm.life.power.leave(vcpu.number) {
             // To silence the VM is a slice of its own. Nothing happens to it before it is settled.
             upcall::poll(vcpu);
@@ -180,7 +180,7 @@ fn tell(row: &Row, index: usize) {
     let vm = vm::vm(whom);
     vm.events
         .fetch_or(1u64.wrapping_shl(index as u32), Ordering::AcqRel);
-    vm::notify(whom, vm.dist.post(u32::from(told.event_intid), 0));
+    vm::notify(vm, vm.dist.post(u32::from(told.event_intid), 0));
 }
 
 /// Gives this vCPU a report to print: with the reason for which the VM has ended, if it is the one

@@ -5,26 +5,22 @@ use bulkhead_core::colours::{self, Piece};
 use bulkhead_core::devices::{pl031, watchdog};
 
 pub use crate::hw::plan::plan;
+use crate::vm::vm;
 
 /// The INTID of the EL1 physical timer in every VM (BSA: PPI 30).
 pub const PHYSICAL_TIMER: u32 = 30;
 
-/// Returns the row of a VM's first vCPU in the plan.
-fn first_id(vm: usize) -> usize {
-    plan().vcpus.partition_point(|row| usize::from(row.vm) < vm)
-}
-
 /// Returns the rows of a VM's vCPUs in the plan.
-pub fn ids_of(vm: usize) -> core::ops::Range<usize> {
-    let first = first_id(vm);
-    first..first.wrapping_add(plan().vcpus_of(vm).len())
+pub fn ids_of(index: usize) -> core::ops::Range<usize> {
+    let first = vm(index).first_vcpu();
+    first..first.wrapping_add(plan().vcpus_of(index).len())
 }
 
 /// Returns the row of a vCPU in the plan, by the index of its VM and its number in the VM.
-pub fn id_of(vm: usize, vcpu: usize) -> Option<usize> {
-    let id = first_id(vm).wrapping_add(vcpu);
+pub fn id_of(index: usize, vcpu: usize) -> Option<usize> {
+    let id = vm(index).first_vcpu().wrapping_add(vcpu);
     let row = plan().vcpus.get(id)?;
-    (usize::from(row.vm) == vm).then_some(id)
+    (usize::from(row.vm) == index).then_some(id)
 }
 
 /// Returns the number of a service thread among the vCPUs' rows, behind which service threads come.

@@ -403,10 +403,10 @@ impl Entry {
         }
         if self.unshown && shared.status.publish(&page) {
             self.unshown = false;
-            let (vm, intid) = (usize::from(self.row.vm), u32::from(self.row.vintid));
+            let (vm, intid) = (vm::vm(self.row.vm.into()), u32::from(self.row.vintid));
             // The driver of a polled device, which has no interrupt, finds in the registers what there is.
             if intid != 0 {
-                vm::notify(vm, vm::vm(vm).dist.post(intid, 0));
+                vm::notify(vm, vm.dist.post(intid, 0));
             }
         }
         if self.untold {
@@ -437,8 +437,9 @@ impl Entry {
         };
         self.untold = false;
         if armed != 0 {
-            let (vm, intid) = self.backend;
-            vm::notify(vm, vm::vm(vm).dist.post(intid, 0));
+            let (index, intid) = self.backend;
+            let vm = vm::vm(index);
+            vm::notify(vm, vm.dist.post(intid, 0));
         }
     }
 

@@ -25,7 +25,7 @@ use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, pmu, timer};
 use crate::plan::{plan, service_thread};
 use crate::profile::{IO, LEVEL, MANAGED, PROFILE};
-use crate::{console, control, gppt, prepare, random, timed, virtio, vm};
+use crate::{console, control, doorbell, gppt, prepare, random, timed, virtio, vm};
 
 /// Runs start-up on the boot pCPU: proves the plan, builds the memory maps, starts the other pCPUs,
 /// and becomes a pCPU like them.
@@ -229,6 +229,8 @@ fn share_vms(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
     }
     mmu::share_vm_block(copy_windows);
     vm::VCPU_LOCATION.start(plan().vcpus);
+    vm::find_vcpus();
+    doorbell::start();
 }
 
 /// Maps the pages of every vCPU and service thread where it may run.

@@ -60,8 +60,8 @@ fn tell(index: usize, stop: &Stop) {
         memory::tell(word, times.saturating_add(1));
         return;
     }
-    let whom = vm::vm(index).dist.post(u32::from(stop.vintid), 0);
-    vm::notify(index, whom);
+    let vm = vm::vm(index);
+    vm::notify(vm, vm.dist.post(u32::from(stop.vintid), 0));
 }
 
 /// A VM that starts was not asked yet. Called before its first instruction.

@@ -19,6 +19,7 @@ use bulkhead_core::monitor::Registers;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::console::state::Console;
+use crate::doorbell::Bells;
 use crate::gppt::state::Gppt;
 use crate::hw::context::Context;
 use crate::hw::debug::{self, Debugging};
@@ -31,7 +32,7 @@ use crate::pcpu::Pcpu;
 use crate::plan::{DeviceFrame, device, has_ptimer, plan, service_thread, timer_devices};
 use crate::profile::{IO, MANAGED};
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
-use crate::{mailbox, random};
+use crate::{mailbox, random, virtio};
 
 /// An INTID that no interrupt has.
 const NO_INTID: u32 = u32::MAX;
@@ -79,6 +80,8 @@ pub struct Vcpu {
     pub timer_bits: u32,
     /// The IPAs of the emulated devices; [`NOWHERE`] for a device that the VM does not have.
     pub ipas: DeviceIpas,
+    /// The doorbells that the VM rings.
+    pub bells: Bells,
     /// The virtual interrupt state of the vCPU.
     pub vgic: vgic::Cpu,
     /// The physical GIC.
@@ -199,6 +202,10 @@ pub struct DeviceIpas {
     pub pl011: u64,
     /// The real-time clock and the watchdog.
     pub timed: [DeviceFrame; 2],
+    /// The pages by which the VM rings, and what is between them: doorbells, and the bells of backends.
+    pub bells: u64,
+    /// The size of that in bytes.
+    pub bells_size: u64,
 }
 
 impl DeviceIpas {
@@ -210,6 +217,8 @@ impl DeviceIpas {
         gicc_dir: NOWHERE,
         pl011: NOWHERE,
         timed: [DeviceFrame::NOWHERE; 2],
+        bells: NOWHERE,
+        bells_size: 0,
     };
 }
 
@@ -231,6 +240,7 @@ impl Vcpu {
             timer_bits: 1 << (plan.header.board.vtimer_intid % 32)
                 | 1 << (plan.header.board.ptimer_intid % 32),
             ipas: DeviceIpas::NOWHERE,
+            bells: Bells::default(),
             vgic: vgic::Cpu::new(0),
             gic: Gic::of(index),
             gppt: None,
@@ -291,6 +301,8 @@ impl Vcpu {
         if let Some(siblings) = VCPU_LOCATION.siblings(id.wrapping_sub(number)) {
             self.gic.siblings = siblings;
         }
+        self.bells = Bells::of(vm);
+        let (first, behind) = self.bell_pages(vm);
         let pl011 = device(vm, DeviceKind::Pl011, PAGE);
         if let Some(row) = plan.vms.get(vm) {
             self.ipas = DeviceIpas {
@@ -304,6 +316,8 @@ impl Vcpu {
                 },
                 pl011: if pl011.size == 0 { NOWHERE } else { pl011.ipa },
                 timed: timer_devices(vm),
+                bells: first,
+                bells_size: behind.saturating_sub(first),
             };
         }
         self.gppt = Gppt::of(vm);
@@ -344,6 +358,15 @@ impl Vcpu {
             self.ids = self.ids.with_pmu(pmu::features().seen());
         }
         self.generator = random::generator(id);
+    }
+
+    /// The first page by which the VM rings, and what is behind the last.
+    fn bell_pages(&self, vm: usize) -> (u64, u64) {
+        let backend = virtio::bells_of(vm).filter(|_| IO);
+        let pages = self.bells.pages().chain(backend);
+        pages.fold((NOWHERE, 0), |(first, behind), page| {
+            (first.min(page), behind.max(page.wrapping_add(PAGE)))
+        })
     }
 
     /// Turns this state into that of service thread `index`, on the pCPU of `idle`, which has been started.

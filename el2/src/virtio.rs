@@ -326,32 +326,45 @@ fn reset(transport: &mut Transport, offer: &Offer, device: usize) {
     let _shown = shared.status.publish(&page);
 }
 
-/// Whether an access hits the page by which the VM of a backend rings, and what it rings: a word has a bit for each device with something
-/// to do. All else reads as zero and ignores writes.
-pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
+/// The pages by which a VM rings as a backend.
+pub fn bells_of(vm: usize) -> impl Iterator<Item = u64> {
+    let own = plan().backends().iter();
+    own.filter(move |row| usize::from(row.vm) == vm)
+        .map(|row| row.bell)
+}
+
+/// Performs a word written to a page by which the VM rings as a backend: it has a bit for each device with something to do. `false`: the
+/// VM has no such page there.
+#[inline(never)]
+pub fn write_bell(vcpu: &Vcpu, ipa: u64, value: u64) -> bool {
     let all = (0..MAX_VMS).zip(plan().backends());
-    let offset = |row: &Backend| mmio.ipa.wrapping_sub(row.bell);
+    let offset = |row: &Backend| ipa.wrapping_sub(row.bell);
     let mut own = all.filter(|(_, row)| Some(usize::from(row.vm)) == vcpu.vm && offset(row) < PAGE);
     let Some((backend, row)) = own.next() else {
         return false;
     };
-    if !mmio.is_write() {
-        vcpu.frame.set(mmio.register(), 0);
-        return true;
-    }
-    let shift = match (offset(row), mmio.size()) {
-        (0, 4) => 0,
-        (4, 4) => 32,
+    let bits = match offset(row) {
+        0 => value,
+        4 => value << 32,
         _ => return true,
     };
-    let value = mmio.stored(vcpu.frame.get(mmio.register()));
-    let bits = value << shift;
     for (device, row) in devices() {
         if usize::from(row.backend) == backend && bits.wrapping_shr(row.index.into()) & 1 != 0 {
             wake(device);
         }
     }
     true
+}
+
+/// Performs another access to such a page: it reads as zero and ignores writes. `false`: the VM has no such page there.
+#[inline(never)]
+pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
+    let Some(vm) = vcpu.vm else { return false };
+    let found = bells_of(vm).any(|page| mmio.ipa.wrapping_sub(page) < PAGE);
+    if found && !mmio.is_write() {
+        vcpu.frame.set(mmio.register(), 0);
+    }
+    found
 }
 
 /// Whether a VM can be prepared for another life: nobody uses the queues of its devices, and the memory of the windows that it serves.

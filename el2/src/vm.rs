@@ -17,7 +17,7 @@ use bulkhead_core::vgic::{Distributor, Notify};
 use crate::hw::claim::Claim;
 use crate::hw::gic;
 use crate::hw::state::vm_page;
-use crate::plan::{id_of, plan};
+use crate::plan::plan;
 use crate::profile::IO;
 
 /// The shared state of a VM. All zeros is its value before the VM starts.
@@ -42,6 +42,8 @@ pub struct Vm {
     pub paused_vcpus: AtomicU32,
     /// The VMs that have ended and whose end this VM has not been told yet, one bit for each.
     pub events: AtomicU64,
+    /// The row of its first vCPU in the plan.
+    first_vcpu: AtomicU16,
     /// The virtual SPI behind each physical SPI, from INTID 32 on; 0 for none.
     vintids: [AtomicU16; MAX_SPIS as usize],
 }
@@ -53,6 +55,12 @@ const _: () = assert!(MAX_VMS <= u64::BITS as usize);
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
 impl Vm {
+    /// The row of its first vCPU in the plan.
+    #[inline(always)]
+    pub fn first_vcpu(&self) -> usize {
+        self.first_vcpu.load(Ordering::Relaxed).into()
+    }
+
     /// Maps a physical SPI to a virtual interrupt.
     pub fn link(&self, vintid: u32, pintid: u32, edge: bool) {
         self.dist.link(vintid, pintid, edge);
@@ -81,12 +89,21 @@ pub static VCPU_LOCATION: VcpuLocation = VcpuLocation::new();
 /// concerned.
 pub static LIMITS: Limits = Limits::new();
 
-/// Notifies vCPUs of a VM, so that their pCPUs look at their interrupts.
-pub fn notify(vm: usize, whom: Notify) {
+/// Notes which rows of the plan each VM has, when the board starts.
+pub fn find_vcpus() {
+    for (row, vcpu) in plan().vcpus.iter().enumerate().rev() {
+        vm(vcpu.vm.into())
+            .first_vcpu
+            .store(row as u16, Ordering::Relaxed);
+    }
+}
+
+/// Notifies vCPUs of a VM, so that their pCPUs look at their interrupts. Only vCPUs that there are are notified.
+#[inline(always)]
+pub fn notify(vm: &Vm, whom: Notify) {
     for vcpu in whom.iter() {
-        if let Some(id) = id_of(vm, vcpu) {
-            gic::send(gic::SIBLING, VCPU_LOCATION.of(id));
-        }
+        let id = vm.first_vcpu().wrapping_add(vcpu);
+        gic::send(gic::SIBLING, VCPU_LOCATION.of(id));
     }
 }
 

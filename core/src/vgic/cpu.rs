@@ -306,18 +306,22 @@ impl Cpu {
         false
     }
 
-    /// The rest of [`Self::on_notify`], where [`Self::on_notify_fast`] has done nothing: takes SGIs while list registers are in use, or an
-    /// edge, or runs [`Self::sync_lrs`].
-    #[inline(never)]
+    /// The rest of [`Self::on_notify`], where [`Self::on_notify_fast`] has done nothing: takes an edge, or SGIs while list registers are in
+    /// use, or runs [`Self::sync_lrs`].
+    #[inline(always)]
     pub fn on_notify_slow<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        match self.take_edge(dist, host) {
+            Some(notify) => notify,
+            None => self.on_notify_all(dist, host),
+        }
+    }
+
+    #[inline(never)]
+    fn on_notify_all<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         if self.take_sgis(dist, host) {
             return Notify::NOBODY;
         }
-        let mut notify = Notify::NOBODY;
-        if let Some(changes) = self.take_edge(dist, host, &mut notify) {
-            notify = self.sync_lrs(dist, host, changes);
-        }
-        notify
+        self.sync_lrs(dist, host, 0)
     }
 
     /// The fast path of [`Self::raise`] for an SPI, by its physical INTID: it has a ready entry

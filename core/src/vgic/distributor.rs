@@ -325,6 +325,12 @@ impl Distributor {
         &self.vcpu_words[vcpu % VCPUS]
     }
 
+    /// Returns the bank of a word of SPIs, if there is one with this number.
+    #[inline(always)]
+    pub(super) fn spis(&self, word: usize) -> Option<&Bank> {
+        self.spis.get(word).filter(|_| word != 0)
+    }
+
     /// Returns the bank of a word as this vCPU sees it. Word 0 of `spis` stands in for words that
     /// do not exist.
     #[inline(always)]

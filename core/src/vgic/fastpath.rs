@@ -3,11 +3,10 @@
 //! emulated device. Each first checks whether anything else is to be done, and if so does nothing.
 
 use core::sync::atomic::{
-    Ordering::{Acquire, Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
     fence,
 };
 
-use super::shared::ALL;
 use super::{
     Cpu, Distributor, Host, Maintenance, Notify, VTIMER_LR, Version, each, lr, mask, place,
 };
@@ -35,60 +34,52 @@ impl Cpu {
     }
 
     /// Delivers an edge that another pCPU has made pending (a device, a doorbell), while a list register is free and nothing else is to be
-    /// done. Returns what [`Cpu::sync_lrs`] is to look at instead, `None` if nothing is left to do.
-    pub(super) fn take_edge<H: Host>(
-        &mut self,
-        dist: &Distributor,
-        host: &mut H,
-        notify: &mut Notify,
-    ) -> Option<u32> {
+    /// done. `None`: there is more to it, and [`Cpu::sync_lrs`] follows. A leaf but for what ended before, so that the path of an interrupt
+    /// needs no stack for it.
+    #[inline(never)]
+    pub fn take_edge<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Option<Notify> {
         let shared = dist.vcpu_words(self.number);
         let busy = shared.busy.load(Acquire);
+        let word = busy.trailing_zeros() as usize;
+        let bank = dist.spis(word).filter(|_| busy.is_power_of_two())?;
+        let (owns, holds) = (shared.owns.at(word), shared.holds.at(word));
         let usable = host.usable();
         let free = host.empty() & usable;
         let all_free = free == usable;
         // Words in which an interrupt has more to it than to be an edge.
         let special =
             self.ready_words | self.latched.some() | self.by_register.some() | self.asked.some();
-        if !busy.is_power_of_two()
-            || busy & ALL & !1 == 0
-            || busy & special != 0
-            || !self.waiting.is_empty()
-            || !self.spilled.is_empty()
-            || shared.bank.latch.load(Acquire) & self.direct() != 0
+        if busy & special | self.waiting.some() | self.spilled.some() != 0
+            || shared.bank.latch.load(Relaxed) & self.direct() != 0
             || free == 0
             || shared
                 .busy
                 .compare_exchange(busy, 0, SeqCst, Relaxed)
                 .is_err()
         {
-            return Some(0);
+            return None;
         }
-        let word = busy.trailing_zeros() as usize;
-        let bank = dist.bank(self.number, word);
         let fixed = bank.hw.load(Relaxed) | !bank.edge.load(Relaxed);
-        let mine = dist.owns(self.number, word) & bank.deliverable(dist.groups());
+        let mine = owns.load(Acquire) & bank.deliverable(dist.groups());
         let wanted = (bank.latch.load(SeqCst) | bank.up() & fixed) & mine;
-        let holds = shared.holds.get(word);
+        let held = holds.load(Relaxed);
         // One that it holds may be in a list register that is in use.
-        if !wanted.is_power_of_two()
-            || wanted & fixed != 0
-            || !all_free && wanted & holds != 0
-            || bank.held.fetch_or(wanted, SeqCst) & !holds & wanted != 0
-        {
-            return Some(busy);
+        let mut taken = wanted.is_power_of_two()
+            && wanted & fixed == 0
+            && (all_free || wanted & held == 0)
+            && bank.held.fetch_or(wanted, SeqCst) & !held & wanted == 0;
+        if taken {
+            // As in [`Cpu::claim`].
+            holds.store(held | wanted, Release);
+            self.held_words |= busy;
+            fence(SeqCst);
+            taken = owns.load(Acquire) & bank.deliverable(dist.groups()) & wanted != 0
+                && bank.latch.fetch_and(!wanted, SeqCst) & wanted != 0;
         }
-        // As in [`Cpu::claim`].
-        self.hold(dist, word, wanted);
-        fence(SeqCst);
-        if dist.owns(self.number, word) & bank.deliverable(dist.groups()) & wanted == 0
-            || bank.latch.fetch_and(!wanted, SeqCst) & wanted == 0
-        {
-            return Some(busy);
-        }
-        // What else it held has ended, where no list register is in use.
-        if all_free && holds & !wanted != 0 {
-            *notify |= self.release(dist, word, wanted);
+        if !taken {
+            // As it was: the vCPU looks at all of the word next.
+            shared.busy.fetch_or(busy, SeqCst);
+            return None;
         }
         let intid = (word as u32).wrapping_mul(32) | wanted.trailing_zeros();
         self.last = intid;
@@ -97,7 +88,16 @@ impl Cpu {
         let group1 = bank.group.load(Relaxed) & wanted != 0;
         let entry = lr::entry(intid, dist.priority(self.number, intid), group1);
         host.set_lr(free.trailing_zeros(), entry | lr::PENDING);
-        None
+        if all_free && held & !wanted != 0 {
+            return self.release_others(dist, word, wanted);
+        }
+        Some(Notify::NOBODY)
+    }
+
+    /// Releases what the vCPU held of a word, where no list register is in use, except `kept`: it has ended.
+    #[inline(never)]
+    fn release_others(&mut self, dist: &Distributor, word: usize, kept: u32) -> Option<Notify> {
+        Some(self.release(dist, word, kept))
     }
 
     /// Delivers an SGI of this vCPU to itself. Returns `false` if nothing has been done.

@@ -115,6 +115,7 @@ impl SharedWords {
     }
 
     /// Returns a word itself; for an index beyond the last word, the first one.
+    #[inline(always)]
     pub(super) fn at(&self, word: usize) -> &AtomicU32 {
         self.0.get(word).unwrap_or(&self.0[0])
     }

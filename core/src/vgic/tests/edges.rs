@@ -18,12 +18,10 @@ fn edges<const V: bool>() -> Vm<V> {
 /// As EL2 does when it is notified: what the short cut leaves goes to [`Cpu::sync_lrs`]. `true`: it has left nothing.
 fn take<const V: bool>(vm: &mut Vm<V>) -> bool {
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-    let left = cpu.take_edge(dist, board, &mut vm.inbox);
-    if let Some(changes) = left {
-        vm.inbox |= cpu.sync_lrs(dist, board, changes);
-    }
+    let taken = cpu.take_edge(dist, board);
+    vm.inbox |= taken.unwrap_or_else(|| cpu.sync_lrs(dist, board, 0));
     vm.settle();
-    left.is_none()
+    taken.is_some()
 }
 
 fn post<const V: bool>(vm: &mut Vm<V>, intid: u32) {
@@ -201,6 +199,6 @@ fn an_edge_does_not_go_past_one_that_is_spilled() {
     vm.cpus[0].spilled.add(1, 4);
     post(&mut vm, 33);
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-    assert_eq!(cpu.take_edge(dist, board, &mut vm.inbox), Some(0));
+    assert_eq!(cpu.take_edge(dist, board), None);
     assert_eq!(vm.dist.vcpu_words(0).busy.load(SeqCst), 2, "nothing done");
 }
