@@ -237,10 +237,9 @@ fn gicr_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
 /// Handles a word written where the pages are by which the VM rings.
 #[inline(never)]
 fn ring(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
-    let value = vcpu.frame.get(exit::access_register(esr)) & u64::from(u32::MAX);
     let done = match doorbell::write_word(vcpu, ipa) {
         Some(done) => done,
-        None if IO && virtio::write_bell(vcpu, ipa, value) => true,
+        None if IO && virtio::write_bell(vcpu, ipa, esr) => true,
         None => return other_data_abort(vcpu, esr, begin, pc, ipa),
     };
     if done {

@@ -55,9 +55,19 @@ impl Bells {
         self.rows.iter().map(|row| row.ipa)
     }
 
-    #[inline(always)]
     fn iter(self) -> impl Iterator<Item = (&'static Bell, &'static Row)> {
         BELLS.iter().skip(self.first).zip(self.rows)
+    }
+
+    /// Returns the one whose page has an address.
+    #[inline(always)]
+    fn find(self, ipa: u64) -> Option<(&'static Bell, &'static Row)> {
+        for (row, n) in self.rows.iter().zip(self.first..) {
+            if ipa.wrapping_sub(row.ipa) < PAGE {
+                return Some((BELLS.get(n)?, row));
+            }
+        }
+        None
     }
 }
 
@@ -72,8 +82,7 @@ pub fn start() {
 /// Performs a word written where the VM may have a doorbell. `None`: it has none there; `Some(false)`: the guest has to ring again.
 #[inline(always)]
 pub fn write_word(vcpu: &mut Vcpu, ipa: u64) -> Option<bool> {
-    let mut all = vcpu.bells.iter();
-    let (bell, row) = all.find(|(_, row)| ipa.wrapping_sub(row.ipa) < PAGE)?;
+    let (bell, row) = vcpu.bells.find(ipa)?;
     Some(ipa != row.ipa || ring(vcpu, bell, row))
 }
 

@@ -336,14 +336,16 @@ pub fn bells_of(vm: usize) -> impl Iterator<Item = u64> {
 /// Performs a word written to a page by which the VM rings as a backend: it has a bit for each device with something to do. `false`: the
 /// VM has no such page there.
 #[inline(never)]
-pub fn write_bell(vcpu: &Vcpu, ipa: u64, value: u64) -> bool {
+pub fn write_bell(vcpu: &Vcpu, ipa: u64, esr: u64) -> bool {
     let all = (0..MAX_VMS).zip(plan().backends());
     let offset = |row: &Backend| ipa.wrapping_sub(row.bell);
     let mut own = all.filter(|(_, row)| Some(usize::from(row.vm)) == vcpu.vm && offset(row) < PAGE);
     let Some((backend, row)) = own.next() else {
         return false;
     };
-    let bits = match offset(row) {
+    let mmio = Mmio::at_offset(offset(row), esr);
+    let value = mmio.stored(vcpu.frame.get(mmio.register()));
+    let bits = match mmio.ipa {
         0 => value,
         4 => value << 32,
         _ => return true,

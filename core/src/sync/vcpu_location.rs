@@ -40,6 +40,7 @@ impl VcpuLocation {
 
     /// Returns the index of the pCPU of a vCPU (row of the plan). Everything that was left for the
     /// vCPU before the call is ordered before the read.
+    #[inline(always)]
     pub fn of(&self, id: usize) -> usize {
         fence(Ordering::SeqCst);
         self.0

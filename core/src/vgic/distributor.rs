@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{
     AtomicU16, AtomicU32,
-    Ordering::{Relaxed, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
     fence,
 };
 
@@ -209,16 +209,21 @@ impl Distributor {
 
     /// Makes an interrupt pending, from any pCPU (an event, a doorbell). `vcpu` is the vCPU that
     /// has the interrupt if it is a PPI.
+    #[inline(never)]
     pub fn post(&self, intid: u32, vcpu: usize) -> Notify {
         let (word, bit) = place(intid);
-        if !self.is_virtual(vcpu, word, bit) {
+        let bank = self.bank(vcpu, word);
+        if word >= self.words() || bank.hw.load(Relaxed) & bit != 0 {
             return Notify::NOBODY;
         }
-        if self.bank(vcpu, word).latch.fetch_or(bit, SeqCst) & bit != 0 {
+        if bank.latch.fetch_or(bit, SeqCst) & bit != 0 {
             // The pCPU that has set the bit notifies the owner.
             return Notify::NOBODY;
         }
-        self.mark_owners(vcpu, word, bit)
+        if word == 0 {
+            return self.mark(vcpu, 1);
+        }
+        self.mark_owners_of_spis(word, bit)
     }
 
     /// Raises or lowers the line of an emulated device, from any pCPU. `vcpu` is the vCPU that has
@@ -466,16 +471,24 @@ impl Distributor {
         if word == 0 {
             return self.mark(vcpu, 1);
         }
+        self.mark_owners_of_spis(word, bits)
+    }
+
+    #[inline(always)]
+    fn mark_owners_of_spis(&self, word: usize, bits: u32) -> Notify {
         // The change before the owners are read: who routes the interrupt elsewhere writes `owns`,
         // executes a fence and looks for the change ([`Self::set_route`]).
         fence(SeqCst);
-        let mut notify = Notify::NOBODY;
-        for v in 0..self.vcpus() {
-            if self.owns(v, word) & bits != 0 {
-                notify |= self.mark(v, mask(word));
+        let (mut notify, what) = (0, mask(word));
+        let all = (0..self.vcpus()).zip(&self.vcpu_words);
+        for (v, shared) in all {
+            if shared.owns.at(word).load(Acquire) & bits != 0
+                && shared.busy.fetch_or(what, SeqCst) & what == 0
+            {
+                notify |= mask(v);
             }
         }
-        notify
+        Notify((notify & self.online()) as u8)
     }
 
     /// Marks each vCPU except `but` that may hold one of these interrupts, so that it reports the
