@@ -123,7 +123,7 @@ pub fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 
 /// Handles WFI and WFE that trap, which depends on the turn of the vCPU.
 fn wait(vcpu: &mut Vcpu, exit: Exit) {
-    exit.next_rare(vcpu, ExitClass::Wfx);
+    exit.next(vcpu, ExitClass::Wfx);
     // ESR_EL2.TI: WFI, WFE, and WFIT and WFET, which the guest does not have and which may end at
     // once.
     match exit.esr & 3 {

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::{CpuPolicy, NONE};
-use bulkhead_core::sched::{Policy, SLOTS};
+use bulkhead_core::sched::{Policy, SLOTS, Turn};
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
 use crate::hw::state::IDLE;
@@ -178,6 +178,8 @@ enum Why {
     Look(u64),
     /// The turn of the thread has ended, at this time.
     Over(u64),
+    /// The thread sleeps, and the scheduler has said who runs.
+    Sleeps(usize),
     /// The thread has its turn, and has just come to the pCPU.
     Comes,
 }
@@ -199,6 +201,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     let (known, now) = match why {
         Why::Over(now) => (next_after_turn(pcpu, now), now),
         Why::Look(now) => (None, now),
+        Why::Sleeps(slot) => (Some(slot), 0),
         Why::Comes => (None, 0),
     };
     if why == Why::Comes {
@@ -213,7 +216,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
             return deadlines::set_timer(comes);
         }
         vcpu_put(comes, pcpu);
-        if matches!(why, Why::Look(_)) {
+        if matches!(why, Why::Look(_) | Why::Sleeps(_)) {
             pcpu = thread::switch(pcpu, comes.slot, slot);
         } else {
             thread::discard_stack(comes, pcpu);
@@ -264,8 +267,14 @@ fn next_after_turn(pcpu: &mut Pcpu, now: u64) -> Option<usize> {
 /// it says.
 #[inline(never)]
 fn pick_next(pcpu: &mut Pcpu, now: u64) -> usize {
-    pcpu.look_again = false;
     let turn = pcpu.sched.next(now);
+    set_turn(pcpu, turn)
+}
+
+/// Notes a turn that begins. Returns its slot, or [`IDLE`].
+#[inline(always)]
+fn set_turn(pcpu: &mut Pcpu, turn: Turn) -> usize {
+    pcpu.look_again = false;
     pcpu.until = turn.until;
     set_traps(pcpu, [turn.trap_wfi, turn.trap_wfe]);
     turn.slot.unwrap_or(IDLE)
@@ -519,18 +528,18 @@ pub fn wait(vcpu: &mut Vcpu) {
     let below = gate.mask.min(gate.running);
     if !vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below)
         && let Some(pcpu) = vcpu.pcpu.take()
-        && let Some(now) = sleep_here(vcpu, pcpu)
+        && let Some(why) = sleep_here(vcpu, pcpu)
     {
-        switch_to_next(vcpu, Why::Look(now));
+        switch_to_next(vcpu, why);
     }
 }
 
 /// Blocks the vCPU. Where nobody else is ready, waits for the next interrupt first: its registers stay
 /// in the hardware, and if the interrupt is one that its guest takes, nothing has to be switched.
-/// Every other interrupt is for the idle thread, which runs as if it had waited itself. Returns the time
-/// now if the guest does not go on.
+/// Every other interrupt is for the idle thread, which runs as if it had waited itself. Returns why the
+/// guest does not go on, if it does not.
 #[inline(always)]
-fn sleep_here(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) -> Option<u64> {
+fn sleep_here(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) -> Option<Why> {
     let from = timer::now();
     let (mut goes_on, mut now) = (None, from);
     let mut is_woken = false;
@@ -551,13 +560,21 @@ fn sleep_here(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) -> Option<u64> {
             vcpu.stats.was_away(left, reg::cycles());
         }
     }
+    let mut why = None;
     if let Some(until) = goes_on {
         set_turn_end(vcpu, pcpu, until);
-    } else if !is_woken {
-        pcpu.sched.block(from);
+    } else {
+        why = Some(Why::Look(now));
+        if !is_woken {
+            if let Some(turn) = pcpu.sched.block_for_heir(from) {
+                why = Some(Why::Sleeps(set_turn(pcpu, turn)));
+            } else {
+                pcpu.sched.block(from);
+            }
+        }
     }
     vcpu.pcpu = Some(pcpu);
-    goes_on.is_none().then_some(now)
+    why
 }
 
 /// Sets the end of the turn of the running vCPU, and EL2's timer.

@@ -18,6 +18,7 @@ pub mod account;
 pub mod balance;
 pub mod bound;
 pub mod fair;
+mod fastpath;
 mod hold;
 mod limits;
 mod migrate;
@@ -194,101 +195,11 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         self.awake == only(self.current)
     }
 
-    /// [`Self::block`] at `from`, [`Self::wake`] and [`Self::next`] at `now` in one, for the sleep of
-    /// a vCPU that was the last one awake ([`Self::is_last`]), during which nothing else happened.
-    /// Returns until when the turn of the vCPU, which begins now, lasts; WFI and WFE trap as before.
-    /// `None` if the vCPU may not run yet: the caller has to call [`Self::next`].
-    pub fn slept(&mut self, from: u64, now: u64) -> Option<u64> {
-        self.settle(from);
-        self.charged = now;
-        self.passes = false;
-        self.ends = u64::MAX;
-        let (floor, round) = (self.weights.floor(), self.weights.round());
-        let place = self.slots.get_mut(self.current)?;
-        place.wake(now, floor, round);
-        let allowance = place.allowance();
-        if allowance == 0 {
-            self.current = NOBODY;
-            return None;
-        }
-        place.start(now);
-        Some(now.saturating_add(allowance))
-    }
-
     /// Yields the current vCPU, which spins: the next turn goes to another fair vCPU if one is
     /// ready, preferably one of the same VM. Has no effect for a server.
     pub fn yield_cpu(&mut self) {
         self.passes = true;
         self.heir = NOBODY;
-    }
-
-    /// The fast path of [`Self::next`] for the end of a slice: the same decision in a fraction of
-    /// the instructions. Returns the vCPU that runs next and until when; WFI and WFE trap as
-    /// before. `None` if the decision is not so simple: the caller has to call [`Self::next`], and
-    /// nothing has changed.
-    ///
-    /// May be called only when [`Turn::until`] has come, which is the end of the slice while an
-    /// heir is known.
-    #[inline(always)]
-    pub fn end_turn(&mut self, now: u64) -> Option<(usize, u64)> {
-        let (current, heir) = (self.current, self.heir);
-        let new = self.slots.get(heir)?;
-        let old = self.slots.get(current)?;
-        // At most a slice and the delay of the timer, so neither this nor the virtual time of it
-        // overflows.
-        let spent = now.wrapping_sub(self.charged);
-        let virtual_time = old
-            .virtual_time
-            .wrapping_add(old.in_little_virtual_time(spent));
-        // The same condition as in `goes_on` after the end of a slice.
-        let lag = new.virtual_time.wrapping_sub(virtual_time) as i64;
-        if lag > 0 && lag > self.weights.grain(self.load, old) {
-            return None;
-        }
-        let old = self.slots.get_mut(current)?;
-        old.virtual_time = virtual_time;
-        old.account.ran = old.account.ran.wrapping_add(spent);
-        old.enter(State::Ready, now);
-        let new = self.slots.get_mut(heir)?;
-        new.start(now);
-        let until = now.wrapping_add(self.weights.slice_of(self.load, new));
-        self.charged = now;
-        self.current = heir;
-        self.ends = until;
-        let others = self.awake & !only(heir);
-        self.heir = if others == only(current) {
-            current
-        } else {
-            self.furthest_behind_of(others)
-        };
-        Some((heir, until))
-    }
-
-    #[inline(never)]
-    fn furthest_behind_of(&self, set: Set) -> usize {
-        self.behind(set).unwrap_or(NOBODY)
-    }
-
-    /// The fast path of [`Self::next`] after a wake-up: the same decision, if it is that the current
-    /// vCPU goes on. Returns until when; WFI and WFE trap. `None` if the decision is not so simple:
-    /// the caller has to call [`Self::next`], and nothing has changed for that.
-    #[inline(always)]
-    pub fn keep(&mut self, now: u64) -> Option<u64> {
-        self.charge(now);
-        if !self.is_simple() {
-            return None;
-        }
-        let current = only(self.current);
-        let first = self.behind(self.awake & !current)?;
-        if self.awake & current == 0 || !self.goes_on(first, now) {
-            return None;
-        }
-        if now >= self.ends || self.ends == u64::MAX {
-            let slot = self.slots.get_mut(self.current)?;
-            self.ends = now.saturating_add(self.weights.slice_of(self.load, slot));
-        }
-        self.heir = first;
-        Some(self.ends)
     }
 
     /// Whether all vCPUs that are awake are fair and no vCPU has a budget or a cap, and nobody yields.
@@ -321,7 +232,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         }
         let turn = self.turn(able, now);
         self.heir = if is_fastpath && turn.trap_wfe {
-            self.furthest_behind_of(able & !only(chosen))
+            self.heir_among(able & !only(chosen))
         } else {
             NOBODY
         };

@@ -50,6 +50,8 @@ struct World {
     /// Number of decisions that [`Scheduler::keep`] took, and of sleeps by [`Scheduler::slept`].
     kept: usize,
     slept: usize,
+    /// Number of turns that ended by [`Scheduler::block_for_heir`].
+    inherited: usize,
     /// The scheduler before the last one awake fell asleep, and when it did.
     asleep: Option<(Scheduler, u64)>,
 }
@@ -72,6 +74,7 @@ impl World {
             handed: 0,
             kept: 0,
             slept: 0,
+            inherited: 0,
             asleep: None,
         }
     }
@@ -153,7 +156,7 @@ impl World {
                     vcpu.wakes = Some(self.now + sleep);
                     let last = self.scheduler.is_last().then(|| self.scheduler.clone());
                     self.asleep = last.map(|was| (was, self.now));
-                    self.scheduler.block(self.now);
+                    self.blocks();
                 } else if now.trap_wfe {
                     self.scheduler.yield_cpu();
                 }
@@ -163,6 +166,23 @@ impl World {
             }
         }
         self.scheduler.next(self.now);
+    }
+
+    /// Blocks the current vCPU, and asks for the next turn as well where both are possible in one: that must agree with the long way in
+    /// everything.
+    fn blocks(&mut self) {
+        let mut short = self.scheduler.clone();
+        let before = format!("{short:?}");
+        let inherited = short.block_for_heir(self.now);
+        self.scheduler.block(self.now);
+        let Some(turn) = inherited else {
+            assert_eq!(format!("{short:?}"), before);
+            return;
+        };
+        self.inherited += 1;
+        let mut long = self.scheduler.clone();
+        assert_eq!(turn, long.next(self.now));
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
     }
 
     /// Asks for the next turn, by the fast and the slow path where both are possible: they must
@@ -482,6 +502,19 @@ fn wake_ups_that_end_no_turn_and_sleeps_alone_take_the_short_paths() {
     let mut beside = World::new(Vec::from([(fair, busy()), (fair, sleepy(10, 50))]), 0);
     beside.run(100_000, |_, _| ());
     assert!(beside.kept > 100, "{}", beside.kept);
+    // One, two and more that wait when one falls asleep.
+    for sleepers in 1..SLOTS {
+        let all = (0..SLOTS).map(|n| {
+            if n < sleepers {
+                sleepy(10 + n as u64, 50)
+            } else {
+                busy()
+            }
+        });
+        let mut many = World::new(all.map(|load| (fair, load)).collect(), 0);
+        many.run(100_000, |_, _| ());
+        assert!(many.inherited > 100, "{sleepers}: {}", many.inherited);
+    }
     // Of the last two, some sleeps end with the budget used up.
     for (policy, work) in [(fair, 70), (server, 70), (server, 500), (capped, 500)] {
         let mut alone = World::new(Vec::from([(policy, sleepy(work, 300))]), 0);

@@ -1,0 +1,139 @@
+//! Short cuts past [`Scheduler::next`] for decisions that are frequent and simple: each takes the same decision in a fraction of the
+//! instructions, or leaves everything as it was.
+
+use super::set::{NOBODY, Set, only};
+use super::slot::State;
+use super::{Scheduler, Turn};
+
+impl<const HOLDS: bool> Scheduler<HOLDS> {
+    /// [`Self::block`] at `from`, [`Self::wake`] and [`Self::next`] at `now` in one, for the sleep of
+    /// a vCPU that was the last one awake ([`Self::is_last`]), during which nothing else happened.
+    /// Returns until when the turn of the vCPU, which begins now, lasts; WFI and WFE trap as before.
+    /// `None` if the vCPU may not run yet: the caller has to call [`Self::next`].
+    pub fn slept(&mut self, from: u64, now: u64) -> Option<u64> {
+        self.settle(from);
+        self.charged = now;
+        self.passes = false;
+        self.ends = u64::MAX;
+        let (floor, round) = (self.weights.floor(), self.weights.round());
+        let place = self.slots.get_mut(self.current)?;
+        place.wake(now, floor, round);
+        let allowance = place.allowance();
+        if allowance == 0 {
+            self.current = NOBODY;
+            return None;
+        }
+        place.start(now);
+        Some(now.saturating_add(allowance))
+    }
+
+    /// [`Self::block`] and [`Self::next`] in one, where the heir of the current vCPU is known. `None`: it is not, and nothing has changed.
+    #[inline(always)]
+    pub fn block_for_heir(&mut self, now: u64) -> Option<Turn> {
+        let (current, heir) = (self.current, self.heir);
+        let other = self.slots.get(heir)?.virtual_time;
+        let old = self.slots.get_mut(current)?;
+        // Not more than a slice, because others wait.
+        let spent = now.wrapping_sub(self.charged);
+        self.charged = now;
+        old.charge_little(spent);
+        // As in `settle`: of those that wait the heir is the furthest behind.
+        let floor = self.weights.floor();
+        let ahead = |time: u64| time.wrapping_sub(floor) as i64;
+        self.weights
+            .advance(ahead(old.virtual_time).min(ahead(other)));
+        old.enter(State::Blocked, now);
+        self.load = self.load.wrapping_sub(old.weight());
+        self.awake &= !only(current);
+        let others = self.awake & !only(heir);
+        let new = self.slots.get_mut(heir)?;
+        new.start(now);
+        self.current = heir;
+        self.ends = if others == 0 {
+            u64::MAX
+        } else {
+            now.saturating_add(self.weights.slice_of(self.load, new))
+        };
+        self.heir = self.heir_among(others);
+        Some(Turn {
+            slot: Some(heir),
+            until: self.ends,
+            trap_wfi: true,
+            trap_wfe: others != 0,
+        })
+    }
+
+    /// The heir when these wait, who are all fair.
+    #[inline(always)]
+    pub(super) fn heir_among(&self, others: Set) -> usize {
+        if others & others.wrapping_sub(1) == 0 {
+            // One, or nobody.
+            return (others.trailing_zeros() as usize).min(NOBODY);
+        }
+        self.furthest_behind_of(others)
+    }
+
+    /// The fast path of [`Self::next`] for the end of a slice: the same decision in a fraction of
+    /// the instructions. Returns the vCPU that runs next and until when; WFI and WFE trap as
+    /// before. `None` if the decision is not so simple: the caller has to call [`Self::next`], and
+    /// nothing has changed.
+    ///
+    /// May be called only when [`Turn::until`] has come, which is the end of the slice while an
+    /// heir is known.
+    #[inline(always)]
+    pub fn end_turn(&mut self, now: u64) -> Option<(usize, u64)> {
+        let (current, heir) = (self.current, self.heir);
+        let new = self.slots.get(heir)?;
+        let old = self.slots.get(current)?;
+        // At most a slice and the delay of the timer, so neither this nor the virtual time of it
+        // overflows.
+        let spent = now.wrapping_sub(self.charged);
+        let virtual_time = old
+            .virtual_time
+            .wrapping_add(old.in_little_virtual_time(spent));
+        // The same condition as in `goes_on` after the end of a slice.
+        let lag = new.virtual_time.wrapping_sub(virtual_time) as i64;
+        if lag > 0 && lag > self.weights.grain(self.load, old) {
+            return None;
+        }
+        let old = self.slots.get_mut(current)?;
+        old.virtual_time = virtual_time;
+        old.account.ran = old.account.ran.wrapping_add(spent);
+        old.enter(State::Ready, now);
+        let new = self.slots.get_mut(heir)?;
+        new.start(now);
+        let until = now.wrapping_add(self.weights.slice_of(self.load, new));
+        self.charged = now;
+        self.current = heir;
+        self.ends = until;
+        self.heir = self.heir_among(self.awake & !only(heir));
+        Some((heir, until))
+    }
+
+    #[inline(never)]
+    fn furthest_behind_of(&self, set: Set) -> usize {
+        self.behind(set).unwrap_or(NOBODY)
+    }
+
+    /// The fast path of [`Self::next`] after a wake-up: the same decision, if it is that the current
+    /// vCPU goes on. Returns until when; WFI and WFE trap. `None` if the decision is not so simple:
+    /// the caller has to call [`Self::next`], and nothing has changed for that.
+    #[inline(always)]
+    pub fn keep(&mut self, now: u64) -> Option<u64> {
+        self.charge(now);
+        if !self.is_simple() {
+            return None;
+        }
+        let current = only(self.current);
+        let first = self.behind(self.awake & !current)?;
+        if self.awake & current == 0 || !self.goes_on(first, now) {
+            return None;
+        }
+        if now >= self.ends || self.ends == u64::MAX {
+            let slot = self.slots.get_mut(self.current)?;
+            self.ends = now.saturating_add(self.weights.slice_of(self.load, slot));
+        }
+        self.heir = first;
+        Some(self.ends)
+    }
+}
