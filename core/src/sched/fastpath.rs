@@ -5,6 +5,17 @@ use super::set::{NOBODY, Set, only};
 use super::slot::State;
 use super::{Scheduler, Turn};
 
+/// What follows from a wake-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// Nobody has woken up.
+    Nothing,
+    /// The current vCPU goes on until then; WFI and WFE trap.
+    Keeps(u64),
+    /// The caller has to call [`Scheduler::next`].
+    Looks,
+}
+
 impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// [`Self::block`] at `from`, [`Self::wake`] and [`Self::next`] at `now` in one, for the sleep of
     /// a vCPU that was the last one awake ([`Self::is_last`]), during which nothing else happened.
@@ -61,6 +72,72 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             trap_wfi: true,
             trap_wfe: others != 0,
         })
+    }
+
+    /// [`Self::wake_all`] and [`Self::keep`] in one.
+    pub fn wake_and_keep(&mut self, slots: Set, now: u64) -> Woken {
+        if let Some(woken) = self.wake_fair(slots, now) {
+            return woken;
+        }
+        if !self.wake_all(slots, now) {
+            return Woken::Nothing;
+        }
+        self.keep(now).map_or(Woken::Looks, Woken::Keeps)
+    }
+
+    /// The fast path of [`Self::wake_and_keep`]: one fair vCPU wakes up, and all that are awake are fair, without budgets and caps. `None`:
+    /// it is not so simple, and nothing has changed.
+    #[inline(always)]
+    pub(super) fn wake_fair(&mut self, slots: Set, now: u64) -> Option<Woken> {
+        let (slot, current) = (slots.trailing_zeros() as usize, only(self.current));
+        let others = self.awake & !current;
+        let simple = slots & slots.wrapping_sub(1) == 0
+            && slots & self.fair & !self.awake != 0
+            && self.awake != others
+            && self.is_simple();
+        if !simple || self.slots.get(slot)?.state != State::Blocked {
+            return None;
+        }
+        let mut first = self.heir;
+        if first == NOBODY {
+            first = self.behind(others).unwrap_or(NOBODY);
+        }
+        let waits = self.slots.get(first).map(|first| first.virtual_time);
+        // As in `settle`: the smallest virtual time is that of the current vCPU, or of the one that is furthest behind of those that wait.
+        let spent = now.saturating_sub(self.charged);
+        self.charged = self.charged.wrapping_add(spent);
+        let floor = self.weights.floor();
+        let ahead = |time: u64| time.wrapping_sub(floor) as i64;
+        let old = self.slots.get_mut(self.current)?;
+        old.charge_fair(spent);
+        let behind = ahead(old.virtual_time);
+        self.weights
+            .advance(waits.map_or(behind, |time| behind.min(ahead(time))));
+        let (floor, round) = (self.weights.floor(), self.weights.round());
+        let new = self.slots.get_mut(slot)?;
+        new.wake_fair(now, floor, round);
+        self.awake |= slots;
+        self.load = self.load.wrapping_add(new.weight());
+        let lead = waits.map_or(-1, |time| new.virtual_time.wrapping_sub(time) as i64);
+        if lead < 0 || lead == 0 && slot < first {
+            first = slot;
+        }
+        self.heir = NOBODY;
+        if !self.goes_on(first, now) {
+            return Some(Woken::Looks);
+        }
+        Some(Woken::Keeps(self.keep_until(first, now)?))
+    }
+
+    /// The current vCPU goes on, and `first` comes behind it. Returns until when.
+    #[inline(always)]
+    fn keep_until(&mut self, first: usize, now: u64) -> Option<u64> {
+        if now >= self.ends || self.ends == u64::MAX {
+            let slot = self.slots.get_mut(self.current)?;
+            self.ends = now.saturating_add(self.weights.slice_of(self.load, slot));
+        }
+        self.heir = first;
+        Some(self.ends)
     }
 
     /// The heir when these wait, who are all fair.
@@ -129,11 +206,6 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         if self.awake & current == 0 || !self.goes_on(first, now) {
             return None;
         }
-        if now >= self.ends || self.ends == u64::MAX {
-            let slot = self.slots.get_mut(self.current)?;
-            self.ends = now.saturating_add(self.weights.slice_of(self.load, slot));
-        }
-        self.heir = first;
-        Some(self.ends)
+        self.keep_until(first, now)
     }
 }

@@ -36,6 +36,7 @@ mod model;
 mod tests;
 
 pub use account::Account;
+pub use fastpath::Woken;
 pub use limits::{Change, Limits, Refusal};
 pub use migrate::{Demand, MigratingSlot};
 pub use slot::Policy;

@@ -52,6 +52,8 @@ struct World {
     slept: usize,
     /// Number of turns that ended by [`Scheduler::block_for_heir`].
     inherited: usize,
+    /// Number of wake-ups by [`Scheduler::wake_fair`].
+    woken: usize,
     /// The scheduler before the last one awake fell asleep, and when it did.
     asleep: Option<(Scheduler, u64)>,
 }
@@ -75,6 +77,7 @@ impl World {
             kept: 0,
             slept: 0,
             inherited: 0,
+            woken: 0,
             asleep: None,
         }
     }
@@ -101,7 +104,7 @@ impl World {
                         turn = None;
                         continue;
                     }
-                    if self.scheduler.wake(n, self.now) {
+                    if self.wakes(n) {
                         turn = None;
                     }
                 }
@@ -166,6 +169,27 @@ impl World {
             }
         }
         self.scheduler.next(self.now);
+    }
+
+    /// Wakes a vCPU, by the fast path as well where there is one: it must agree in everything.
+    fn wakes(&mut self, slot: usize) -> bool {
+        let mut short = self.scheduler.clone();
+        let woken = short.wake_fair(only(slot), self.now);
+        if woken.is_none() {
+            assert_eq!(format!("{short:?}"), format!("{:?}", self.scheduler));
+        }
+        let looks = self.scheduler.wake(slot, self.now);
+        let Some(woken) = woken else { return looks };
+        self.woken += 1;
+        assert!(looks, "the decision is simple, and not taken yet");
+        let mut long = self.scheduler.clone();
+        let kept = long.keep(self.now);
+        assert_eq!(woken, kept.map_or(Woken::Looks, Woken::Keeps));
+        if kept.is_some() {
+            assert_eq!(format!("{short:?}"), format!("{long:?}"));
+        }
+        assert_eq!(short.next(self.now), long.next(self.now));
+        true
     }
 
     /// Blocks the current vCPU, and asks for the next turn as well where both are possible in one: that must agree with the long way in
@@ -514,6 +538,7 @@ fn wake_ups_that_end_no_turn_and_sleeps_alone_take_the_short_paths() {
         let mut many = World::new(all.map(|load| (fair, load)).collect(), 0);
         many.run(100_000, |_, _| ());
         assert!(many.inherited > 100, "{sleepers}: {}", many.inherited);
+        assert!(many.woken > 100, "{sleepers}: {}", many.woken);
     }
     // Of the last two, some sleeps end with the budget used up.
     for (policy, work) in [(fair, 70), (server, 70), (server, 500), (capped, 500)] {

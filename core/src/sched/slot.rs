@@ -172,6 +172,21 @@ impl Slot {
         self.virtual_time = self.virtual_time.wrapping_add(more);
     }
 
+    /// [`Self::charge`] of a fair vCPU without a cap.
+    #[inline(always)]
+    pub(super) fn charge_fair(&mut self, ticks: u64) {
+        self.account.ran = self.account.ran.wrapping_add(ticks);
+        self.virtual_time = self.virtual_time.wrapping_add(self.in_virtual_time(ticks));
+    }
+
+    /// [`Self::wake`] of a fair vCPU without a cap.
+    #[inline(always)]
+    pub(super) fn wake_fair(&mut self, now: u64, floor: u64, round: u64) {
+        self.enter(State::Ready, now);
+        self.woken = true;
+        self.catch_up(floor, round);
+    }
+
     /// Returns the virtual time by which this vCPU is behind `other`.
     pub(super) fn lag(&self, other: &Slot) -> i64 {
         other.virtual_time.wrapping_sub(self.virtual_time) as i64

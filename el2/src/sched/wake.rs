@@ -1,5 +1,6 @@
 //! Wake-ups: what makes vCPUs of this pCPU ready that do not run.
 
+use bulkhead_core::sched::Woken;
 use bulkhead_core::vgic::Notify;
 
 use crate::hw::{cpu, timer};
@@ -16,13 +17,16 @@ pub const fn bit(slot: usize) -> u32 {
 /// the running one may end earlier then: the caller sets EL2's timer.
 #[inline(never)]
 pub fn wake_all(vcpu: &mut Vcpu, slots: u32, now: u64) {
-    if let Some(pcpu) = vcpu.pcpu.as_deref_mut()
-        && pcpu.sched.wake_all(slots, now)
-    {
-        if let Some(until) = pcpu.sched.keep(now) {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
+        return;
+    };
+    match pcpu.sched.wake_and_keep(slots, now) {
+        Woken::Nothing => {}
+        Woken::Keeps(until) => {
             pcpu.until = until;
             set_traps(pcpu, [true; 2]);
-        } else {
+        }
+        Woken::Looks => {
             pcpu.look_again = true;
             vcpu.exit_work = true;
         }
