@@ -324,7 +324,7 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
 #[inline(never)]
 pub fn notify_beside(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
     sched::notify_one(vcpu, whom);
-    Exit { begin, pc, esr }.next_rare(vcpu, ExitClass::Sgi);
+    Exit { begin, pc, esr }.next(vcpu, ExitClass::Sgi);
     if vcpu.exit_work {
         lifecycle::do_exit_work(vcpu);
     }

@@ -40,6 +40,8 @@ pub struct RunSlot {
     /// The time at which a vCPU that does not run must be woken (physical counter); else
     /// [`u64::MAX`].
     pub wakes_at: u64,
+    /// Whether [`Self::arrived`] has any.
+    pub has_arrived: bool,
     /// The virtual SPIs whose physical interrupts arrived while the vCPU did not run.
     pub arrived: [u32; WORDS],
 }
@@ -173,11 +175,6 @@ impl Pcpu {
     #[inline(always)]
     pub const fn in_nanoseconds(&self, ticks: u64) -> u64 {
         ((ticks as u128).wrapping_mul(self.scale as u128) >> 32) as u64
-    }
-
-    /// Whether there are vCPUs besides the thread in slot `own`.
-    pub fn has_others(&self, own: usize) -> bool {
-        self.used > usize::from(own != IDLE)
     }
 
     /// Records that the vCPU in a slot, which stops running now, must be woken at `at`.

@@ -17,7 +17,7 @@ use crate::pcpu::{NO_VM, POLLS, Pcpu, RunSlot};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{balance, bandwidth, deadlines, debug, mailbox, pmu, vm};
+use crate::{balance, bandwidth, deadlines, debug, deliver, mailbox, pmu, vm};
 
 mod wake;
 
@@ -38,6 +38,7 @@ pub fn make_vcpus(idle: &mut Vcpu) {
                 vm: row.vm as u8,
                 number: row.mpidr as u8,
                 wakes_at: u64::MAX,
+                has_arrived: false,
                 arrived: [0; WORDS],
             });
             pcpu.used = pcpu.used.wrapping_add(1);
@@ -89,6 +90,7 @@ fn make_service(idle: &mut Vcpu) {
                 vm: NO_VM,
                 number: 0,
                 wakes_at: u64::MAX,
+                has_arrived: false,
                 arrived: [0; WORDS],
             });
         }
@@ -503,15 +505,15 @@ fn raise_arrived(vcpu: &mut Vcpu, vm: &vm::Vm) {
 #[inline(never)]
 fn catch_up(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
-    let mut arrived = 0;
+    let mut arrived = false;
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.pending &= !bit(slot);
         if let Some(run_slot) = pcpu.run_slot(slot) {
-            arrived = run_slot.arrived.iter().fold(0, |any, word| any | word);
+            arrived = core::mem::take(&mut run_slot.has_arrived);
         }
     }
     if let Some(vm) = vcpu.vm() {
-        if arrived != 0 {
+        if arrived {
             raise_arrived(vcpu, vm);
         }
         if vcpu.runs && vm.dist.calls(vcpu.number) {
@@ -519,7 +521,9 @@ fn catch_up(vcpu: &mut Vcpu) {
             vcpu.notify(whom);
         }
     }
-    upcall::deliver_mail(vcpu);
+    if deliver::has_mail(vcpu) {
+        upcall::deliver_mail(vcpu);
+    }
 }
 
 /// Handles WFI: blocks unless an interrupt is already pending for the guest.

@@ -33,27 +33,20 @@ pub fn wake_all(vcpu: &mut Vcpu, slots: u32, now: u64) {
     }
 }
 
-fn others(pcpu: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &RunSlot)> {
-    let all = (0..pcpu.used).zip(&pcpu.run_slots);
-    all.filter_map(move |(slot, run_slot)| Some((slot, run_slot.as_ref().filter(|_| slot != own)?)))
-}
-
 /// Returns the slots of the other vCPUs of this pCPU for which `has_pending` holds, one bit for
 /// each.
 fn slots(vcpu: &Vcpu, has_pending: impl Fn(&RunSlot) -> bool) -> u32 {
-    let mut found = 0;
-    if let Some(pcpu) = vcpu
-        .pcpu
-        .as_deref()
-        .filter(|pcpu| pcpu.has_others(vcpu.slot))
-    {
-        for (slot, run_slot) in others(pcpu, vcpu.slot) {
-            if has_pending(run_slot) {
-                found |= bit(slot);
-            }
+    let Some(pcpu) = vcpu.pcpu.as_deref() else {
+        return 0;
+    };
+    let (mut found, mut bit) = (0, 1u32);
+    for run_slot in pcpu.run_slots.iter().take(pcpu.used) {
+        if run_slot.as_ref().is_some_and(&has_pending) {
+            found |= bit;
         }
+        bit <<= 1;
     }
-    found
+    found & !self::bit(vcpu.slot)
 }
 
 /// Marks the vCPUs in `found`, which do not run, as having something pending, and wakes them.
@@ -149,6 +142,7 @@ pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
     };
     if let Some(word) = run_slot.arrived.get_mut((vintid / 32) as usize) {
         *word |= 1 << (vintid % 32);
+        run_slot.has_arrived = true;
     }
     mark_pending(vcpu, bit(slot));
     true
