@@ -528,9 +528,12 @@ fn catch_up(vcpu: &mut Vcpu) {
 
 /// Handles WFI: blocks unless an interrupt is already pending for the guest.
 pub fn wait(vcpu: &mut Vcpu) {
-    let gate = gic::gate();
-    let below = gate.mask.min(gate.running);
-    if !vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below)
+    let called = vcpu.vgic.may_be_called(&vcpu.gic) && {
+        let gate = gic::gate();
+        let below = gate.mask.min(gate.running);
+        vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below)
+    };
+    if !called
         && let Some(pcpu) = vcpu.pcpu.take()
         && let Some(why) = sleep_here(vcpu, pcpu)
     {

@@ -44,7 +44,7 @@ impl Fair {
 
     /// Returns the length of a slice in ticks; `all` is the total weight of the ready vCPUs, this
     /// one included.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn slice(&self, all: u32, slot: &Slot) -> u64 {
         let part = self
             .round

@@ -402,6 +402,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     ///
     /// No turn is ended for another fair vCPU before the shortest slice is over: otherwise a vCPU
     /// that wakes as often as it can would leave the others nothing but switches.
+    #[inline(always)]
     fn goes_on(&mut self, first: usize, now: u64) -> bool {
         let (Some(current), Some(first)) = (self.slots.get(self.current), self.slots.get(first))
         else {

@@ -242,6 +242,12 @@ impl Cpu {
         self.hw_enabled
     }
 
+    /// Whether [`Self::is_called`] is to be asked: a list register is in use, or an interrupt waits for one.
+    #[inline(always)]
+    pub fn may_be_called<H: Host>(&self, host: &H) -> bool {
+        !host.empty() & Self::all_lrs(host) != 0 || !self.waiting.is_empty()
+    }
+
     /// Whether the guest's WFI ends: an interrupt waits for a list register, or an interrupt of one
     /// of `groups` that is more urgent than `below` is pending in one.
     pub fn is_called<H: Host>(&self, host: &H, groups: u32, below: u64) -> bool {

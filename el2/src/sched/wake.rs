@@ -50,6 +50,7 @@ fn slots(vcpu: &Vcpu, has_pending: impl Fn(&RunSlot) -> bool) -> u32 {
 }
 
 /// Marks the vCPUs in `found`, which do not run, as having something pending, and wakes them.
+#[inline(always)]
 fn mark_pending(vcpu: &mut Vcpu, found: u32) {
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.pending |= found;
