@@ -203,13 +203,13 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
 /// Handles a write to a page that the guest may only read.
 #[inline(never)]
 fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
-    let exit = Exit { begin, pc, esr };
     match virtio::write(vcpu, esr, reg::far()) {
-        Done::Yes(class) => exit.next(vcpu, class),
-        Done::NotYet(class) => exit.stay_rare(vcpu, class),
+        Done::Yes(_) => reg::set_elr(pc.wrapping_add(4)),
+        Done::NotYet(_) => {}
         // Its address is not known, and no device is at a page that stage 2 maps.
-        Done::Nothing => refuse_access(vcpu, esr, begin, pc),
+        Done::Nothing => return refuse_access(vcpu, esr, begin, pc),
     }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
 }
 
 /// Handles an access to a word of the distributor off the fast path.

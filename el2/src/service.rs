@@ -1,6 +1,8 @@
 //! The service thread: walks the virtqueues of guests and of backends and copies between them, in slices, with interrupts open in
 //! between (`docs/adr/0024-shadow-virtqueues.md`). It has a slot of its pCPU's scheduler, as a vCPU has.
 
+use core::cell::Cell;
+
 use bulkhead_abi::device::backend_page;
 use bulkhead_abi::plan::{
     ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, NONE, Region, VIRTIO_RESETS, VirtioDevice,
@@ -62,6 +64,8 @@ struct Entry {
     index: usize,
     /// Those of the guest's VM.
     regions: Regions,
+    /// The one of them that was found last.
+    recent: Cell<Found>,
     window: At,
     /// The page by which the backend is told, in the memory of the backend's VM.
     backend_page_at: At,
@@ -79,6 +83,18 @@ struct Entry {
 struct VmSpace<'a> {
     regions: &'static [Region],
     addresses: &'a [u64],
+    /// What was found last, where the next one mostly lies as well.
+    recent: &'a Cell<Found>,
+}
+
+/// A region as a VM's rings may name it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    ipa: u64,
+    /// 0: there is none.
+    size: u64,
+    address: u64,
+    may_write: bool,
 }
 
 /// The regions of a VM, and the row of the first of them.
@@ -90,38 +106,46 @@ fn regions_of(vm: u16) -> Regions {
 }
 
 impl<'a> VmSpace<'a> {
-    fn of((regions, first): Regions, addresses: &'a [u64]) -> Self {
+    fn of((regions, first): Regions, addresses: &'a [u64], recent: &'a Cell<Found>) -> Self {
         Self {
             regions,
             addresses: addresses.get(first..).unwrap_or_default(),
+            recent,
         }
     }
 
-    /// The virtual address of an IPA, and how many bytes from there on lie behind one another; 0 if the VM may not access it so. A VM's
-    /// regions are in the order of their IPAs (invariant `table-order`), and may be many.
+    /// Finds the region of an IPA. A VM's regions are in the order of their IPAs (invariant `table-order`), and may be many.
     #[inline(never)]
-    fn find(&self, ipa: u64, writes: bool) -> (u64, u64) {
+    fn find(&self, ipa: u64) {
         let behind = self.regions.partition_point(|region| region.ipa <= ipa);
         let index = behind.wrapping_sub(1);
-        let (Some(region), Some(address)) = (self.regions.get(index), self.addresses.get(index))
-        else {
-            return (0, 0);
+        let found = match (self.regions.get(index), self.addresses.get(index)) {
+            (Some(region), Some(address)) if *address != 0 => Found {
+                ipa: region.ipa,
+                size: region.size,
+                address: *address,
+                may_write: region.access & ACCESS_WRITE != 0,
+            },
+            _ => Found::default(),
         };
-        let offset = ipa.wrapping_sub(region.ipa);
-        let allowed = !writes || region.access & ACCESS_WRITE != 0;
-        if offset < region.size && allowed && *address != 0 {
-            let at = address.wrapping_add(offset);
-            return (at, region.size.wrapping_sub(offset));
-        }
-        (0, 0)
+        self.recent.set(found);
     }
 }
 
 impl Space for VmSpace<'_> {
     #[inline(always)]
     fn reach(&self, ipa: u64, access: Access) -> Option<(At, u64)> {
-        let (address, bytes) = self.find(ipa, access == Access::Write);
-        (address != 0).then_some((At::new(address), bytes))
+        let recent = self.recent.get();
+        if ipa.wrapping_sub(recent.ipa) >= recent.size {
+            self.find(ipa);
+        }
+        let found = self.recent.get();
+        let offset = ipa.wrapping_sub(found.ipa);
+        let allowed = access == Access::Read || found.may_write;
+        (offset < found.size && allowed).then(|| {
+            let at = At::new(found.address.wrapping_add(offset));
+            (at, found.size.wrapping_sub(offset))
+        })
     }
 }
 
@@ -156,7 +180,8 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
 
 /// Returns the virtual address of an IPA in a VM's RAM.
 fn address_in(vm: u16, ipa: u64, addresses: &[u64]) -> At {
-    let space = VmSpace::of(regions_of(vm), addresses);
+    let recent = Cell::default();
+    let space = VmSpace::of(regions_of(vm), addresses, &recent);
     let found = space.reach(ipa, Access::Write);
     found.map_or(At::new(0), |(at, _)| at)
 }
@@ -256,6 +281,7 @@ impl Entry {
             row,
             index,
             regions: regions_of(row.vm),
+            recent: Cell::default(),
             window,
             backend_page_at,
             backend: (usize::from(backend.vm), u32::from(backend.vintid)),
@@ -301,7 +327,7 @@ impl Entry {
             Served::Gone | Served::Up => {}
         }
         self.follow_config(budget);
-        let space = VmSpace::of(self.regions, addresses);
+        let space = VmSpace::of(self.regions, addresses, &self.recent);
         let asked = requests.look();
         let releases = asked.release();
         let started = requests.take_start();
