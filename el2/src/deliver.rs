@@ -10,12 +10,6 @@ use crate::{
     balance, bandwidth, deadlines, devices, doorbell, mailbox, monitor, pmu, sched, timed,
 };
 
-/// Whether there are messages to this vCPU or to its pCPU.
-#[inline(always)]
-pub fn has_mail(vcpu: &Vcpu) -> bool {
-    mailbox::has_mail(mailbox::of_pcpu(vcpu.index)) || mailbox::has_mail(vcpu.id)
-}
-
 /// Handles the messages to this vCPU and to its pCPU.
 #[inline(always)]
 pub fn mail(vcpu: &mut Vcpu) {

@@ -1,0 +1,150 @@
+//! Loads and stores that stage 2 refuses: accesses to emulated devices, and those to nothing.
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_core::cpu::exit::{self, DataAbort, Mmio};
+use bulkhead_core::cpu::inject::Fault;
+use bulkhead_core::devices::pl011;
+use bulkhead_core::vgic::{GICD_SIZE, Version};
+
+use super::{Exit, rare_beside};
+use crate::emulated::Done;
+use crate::hw::gic;
+use crate::hw::sysreg as reg;
+use crate::profile::IO;
+use crate::vcpu::Vcpu;
+use crate::{devices, doorbell, gppt, virtio};
+
+/// Handles a load or store that stage 2 refused.
+#[inline(always)]
+pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
+    let exit = Exit::begin(esr);
+    let ipa = exit::fault_ipa(reg::far(), reg::hpfar());
+    if exit::is_plain_word(esr)
+        && let Some(vm) = vcpu.vm()
+    {
+        let offset = ipa.wrapping_sub(vcpu.ipas.gicd);
+        if offset < GICD_SIZE {
+            if devices::is_sgir_write(offset, esr) {
+                return match devices::sgir_fast(vcpu, vm, esr) {
+                    Some(whom) if vcpu.notify_one(whom) => exit.next(vcpu, ExitClass::Sgi),
+                    Some(whom) => rare_beside(vcpu, whom, esr, exit.begin, exit.pc),
+                    None => gicd_word(vcpu, esr, exit.begin, exit.pc, offset),
+                };
+            }
+            return match devices::gicd_fast(vcpu, vm, offset, esr) {
+                Some(()) => exit.next(vcpu, ExitClass::Gicd),
+                None => gicd_word(vcpu, esr, exit.begin, exit.pc, offset),
+            };
+        }
+        let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
+        if offset < pl011::SIZE {
+            if devices::uart_fast(vcpu, vm, offset, esr) {
+                return exit.next(vcpu, ExitClass::Uart);
+            }
+            return uart_access(vcpu, esr, exit.begin, exit.pc, offset);
+        }
+        let offset = ipa.wrapping_sub(vcpu.ipas.gicr);
+        if gic::VIRTUAL == Version::V3 && offset < vcpu.ipas.gicr_size {
+            return gicr_word(vcpu, esr, exit.begin, exit.pc, offset);
+        }
+        let offset = ipa.wrapping_sub(vcpu.ipas.bells);
+        if offset < vcpu.ipas.bells_size && exit::is_store(esr) {
+            return ring(vcpu, esr, exit.begin, exit.pc, ipa);
+        }
+    }
+    if IO && exit::is_refused_write(esr) {
+        return refused_write(vcpu, esr, exit.begin, exit.pc);
+    }
+    other_data_abort(vcpu, esr, exit.begin, exit.pc, ipa)
+}
+
+/// Handles a write to a page that the guest may only read.
+#[inline(never)]
+fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    match virtio::write(vcpu, esr, reg::far()) {
+        Done::Yes(_) => reg::set_elr(pc.wrapping_add(4)),
+        Done::NotYet(_) => {}
+        // Its address is not known, and no device is at a page that stage 2 maps.
+        Done::Nothing => return refuse_access(vcpu, esr, begin, pc),
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
+}
+
+/// Handles an access to a word of the distributor off the fast path.
+#[inline(never)]
+fn gicd_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
+    let exit = Exit { begin, pc, esr };
+    if devices::is_sgir_write(offset, esr) && devices::sends_beside(vcpu, esr) {
+        return exit.next(vcpu, ExitClass::Sgi);
+    }
+    if devices::gicd_word(vcpu, offset, esr) {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    exit.stay(vcpu, ExitClass::Gicd);
+}
+
+/// Handles an access to a word of the redistributors.
+#[inline(never)]
+fn gicr_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
+    if devices::gicr_word(vcpu, offset, esr) {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Gicr);
+}
+
+/// Handles a word written where the pages are by which the VM rings.
+#[inline(never)]
+fn ring(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
+    let done = match doorbell::write_word(vcpu, ipa) {
+        Some(done) => done,
+        None if IO && virtio::write_bell(vcpu, ipa, esr) => true,
+        None => return other_data_abort(vcpu, esr, begin, pc, ipa),
+    };
+    if done {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
+}
+
+/// Handles an access to the emulated UART, of any size, off the fast path.
+#[inline(never)]
+fn uart_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
+    if devices::uart_access(vcpu, Mmio::at_offset(offset, esr)) {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Uart);
+}
+
+#[inline(never)]
+fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
+    let mut done = Done::Nothing;
+    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, ipa) {
+        let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
+        if offset < pl011::SIZE {
+            return uart_access(vcpu, esr, begin, pc, offset);
+        }
+        done = devices::access(vcpu, mmio);
+    }
+    if matches!(done, Done::Nothing) && gppt::is_gone(vcpu) {
+        // Without stage 2 the guest cannot fetch either, so the repeated access comes back as a
+        // fetch abort.
+        done = Done::NotYet(ExitClass::ServiceIrq);
+    }
+    let class = match done {
+        Done::Yes(class) => {
+            reg::set_elr(pc.wrapping_add(4));
+            class
+        }
+        // The guest repeats the access; pending interrupts come first.
+        Done::NotYet(class) => class,
+        Done::Nothing => return refuse_access(vcpu, esr, begin, pc),
+    };
+    Exit { begin, pc, esr }.stay(vcpu, class);
+}
+
+/// Answers an access to nothing, or one that cannot be emulated, by a data abort of the guest's.
+#[inline(never)]
+fn refuse_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    let exit = Exit { begin, pc, esr };
+    exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(reg::far()));
+}
