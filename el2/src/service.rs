@@ -114,12 +114,28 @@ impl<'a> VmSpace<'a> {
         }
     }
 
-    /// Finds the region of an IPA. A VM's regions are in the order of their IPAs (invariant `table-order`), and may be many.
+    /// The virtual address of an IPA, and how many bytes from there on lie behind one another; 0 if the VM may not access it so.
     #[inline(never)]
-    fn find(&self, ipa: u64) {
+    fn find(&self, ipa: u64, writes: bool) -> (u64, u64) {
+        let mut found = self.recent.get();
+        if ipa.wrapping_sub(found.ipa) >= found.size {
+            found = self.region(ipa);
+            self.recent.set(found);
+        }
+        let offset = ipa.wrapping_sub(found.ipa);
+        if offset < found.size && (found.may_write || !writes) {
+            let at = found.address.wrapping_add(offset);
+            return (at, found.size.wrapping_sub(offset));
+        }
+        (0, 0)
+    }
+
+    /// The region of an IPA. A VM's regions are in the order of their IPAs (invariant `table-order`), and may be many.
+    #[inline(never)]
+    fn region(&self, ipa: u64) -> Found {
         let behind = self.regions.partition_point(|region| region.ipa <= ipa);
         let index = behind.wrapping_sub(1);
-        let found = match (self.regions.get(index), self.addresses.get(index)) {
+        match (self.regions.get(index), self.addresses.get(index)) {
             (Some(region), Some(address)) if *address != 0 => Found {
                 ipa: region.ipa,
                 size: region.size,
@@ -127,25 +143,15 @@ impl<'a> VmSpace<'a> {
                 may_write: region.access & ACCESS_WRITE != 0,
             },
             _ => Found::default(),
-        };
-        self.recent.set(found);
+        }
     }
 }
 
 impl Space for VmSpace<'_> {
     #[inline(always)]
     fn reach(&self, ipa: u64, access: Access) -> Option<(At, u64)> {
-        let recent = self.recent.get();
-        if ipa.wrapping_sub(recent.ipa) >= recent.size {
-            self.find(ipa);
-        }
-        let found = self.recent.get();
-        let offset = ipa.wrapping_sub(found.ipa);
-        let allowed = access == Access::Read || found.may_write;
-        (offset < found.size && allowed).then(|| {
-            let at = At::new(found.address.wrapping_add(offset));
-            (at, found.size.wrapping_sub(offset))
-        })
+        let (address, bytes) = self.find(ipa, access == Access::Write);
+        (address != 0).then_some((At::new(address), bytes))
     }
 }
 

@@ -99,7 +99,7 @@ pub fn find_vcpus() {
 }
 
 /// Notifies vCPUs of a VM, so that their pCPUs look at their interrupts. Only vCPUs that there are are notified.
-#[inline(always)]
+#[inline(never)]
 pub fn notify(vm: &Vm, whom: Notify) {
     for vcpu in whom.iter() {
         let id = vm.first_vcpu().wrapping_add(vcpu);

@@ -59,9 +59,14 @@ impl Fair {
     #[inline(always)]
     pub(super) fn slice_of(&self, all: u32, slot: &mut Slot) -> u64 {
         if slot.slice.0 != all {
-            slot.slice = (all, self.slice(all, slot));
+            self.slice_anew(all, slot);
         }
         slot.slice.1
+    }
+
+    #[inline(never)]
+    fn slice_anew(&self, all: u32, slot: &mut Slot) {
+        slot.slice = (all, self.slice(all, slot));
     }
 
     /// Length of the shortest slice, in ticks.

@@ -74,15 +74,13 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         })
     }
 
-    /// [`Self::wake_all`] and [`Self::keep`] in one.
+    /// [`Self::wake_all`], and [`Self::next`] where that is simple.
     pub fn wake_and_keep(&mut self, slots: Set, now: u64) -> Woken {
-        if let Some(woken) = self.wake_fair(slots, now) {
-            return woken;
+        match self.wake_fair(slots, now) {
+            Some(woken) => woken,
+            None if self.wake_all(slots, now) => Woken::Looks,
+            None => Woken::Nothing,
         }
-        if !self.wake_all(slots, now) {
-            return Woken::Nothing;
-        }
-        self.keep(now).map_or(Woken::Looks, Woken::Keeps)
     }
 
     /// The fast path of [`Self::wake_and_keep`]: one fair vCPU wakes up, and all that are awake are fair, without budgets and caps. `None`:
@@ -126,18 +124,12 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         if !self.goes_on(first, now) {
             return Some(Woken::Looks);
         }
-        Some(Woken::Keeps(self.keep_until(first, now)?))
-    }
-
-    /// The current vCPU goes on, and `first` comes behind it. Returns until when.
-    #[inline(always)]
-    fn keep_until(&mut self, first: usize, now: u64) -> Option<u64> {
         if now >= self.ends || self.ends == u64::MAX {
             let slot = self.slots.get_mut(self.current)?;
             self.ends = now.saturating_add(self.weights.slice_of(self.load, slot));
         }
         self.heir = first;
-        Some(self.ends)
+        Some(Woken::Keeps(self.ends))
     }
 
     /// The heir when these wait, who are all fair.
@@ -190,22 +182,5 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     #[inline(never)]
     fn furthest_behind_of(&self, set: Set) -> usize {
         self.behind(set).unwrap_or(NOBODY)
-    }
-
-    /// The fast path of [`Self::next`] after a wake-up: the same decision, if it is that the current
-    /// vCPU goes on. Returns until when; WFI and WFE trap. `None` if the decision is not so simple:
-    /// the caller has to call [`Self::next`], and nothing has changed for that.
-    #[inline(always)]
-    pub fn keep(&mut self, now: u64) -> Option<u64> {
-        self.charge(now);
-        if !self.is_simple() {
-            return None;
-        }
-        let current = only(self.current);
-        let first = self.behind(self.awake & !current)?;
-        if self.awake & current == 0 || !self.goes_on(first, now) {
-            return None;
-        }
-        self.keep_until(first, now)
     }
 }

@@ -170,7 +170,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         }
         self.awake |= woken;
         self.load = self.load.wrapping_add(weight);
-        // Where the decision is simple, `keep` takes it in less than this would take.
+        // Where the decision is simple, it takes no longer than this would.
         self.current == NOBODY
             || self.is_simple()
             || members(woken).any(|slot| self.goes_before(slot, self.current))
