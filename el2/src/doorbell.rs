@@ -1,8 +1,6 @@
 //! Doorbells: pages by which VMs signal each other. `bulkhead_core::devices::doorbell` decides when
 //! a ring is passed on.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Doorbell as Row, MAX_DOORBELLS, PAGE};
 use bulkhead_core::cpu::exit::Mmio;
@@ -15,20 +13,8 @@ use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::{deadlines, gppt, vm};
 
-/// A doorbell, and the ticks from one interrupt to the next at least.
-#[derive(Debug)]
-struct Bell {
-    doorbell: Doorbell,
-    apart: AtomicU64,
-}
-
 /// The doorbells, by row of the plan.
-static BELLS: [Bell; MAX_DOORBELLS] = [const {
-    Bell {
-        doorbell: Doorbell::new(),
-        apart: AtomicU64::new(0),
-    }
-}; MAX_DOORBELLS];
+static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
 
 /// The doorbells that a VM rings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,12 +27,13 @@ pub struct Bells {
 impl Bells {
     /// Returns those of a VM.
     pub fn of(vm: usize) -> Self {
-        let rows = plan().doorbells_of(vm);
+        let all = plan().doorbells;
+        let first = all.partition_point(|row| usize::from(row.vm) < vm);
+        let rows = all.get(first..).unwrap_or_default();
+        let len = rows.partition_point(|row| usize::from(row.vm) == vm);
         Self {
-            first: plan()
-                .doorbells
-                .partition_point(|row| usize::from(row.vm) < vm),
-            rows,
+            first,
+            rows: rows.get(..len).unwrap_or_default(),
         }
     }
 
@@ -55,13 +42,13 @@ impl Bells {
         self.rows.iter().map(|row| row.ipa)
     }
 
-    fn iter(self) -> impl Iterator<Item = (&'static Bell, &'static Row)> {
+    fn iter(self) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> {
         BELLS.iter().skip(self.first).zip(self.rows)
     }
 
     /// Returns the one whose page has an address.
     #[inline(always)]
-    fn find(self, ipa: u64) -> Option<(&'static Bell, &'static Row)> {
+    fn find(self, ipa: u64) -> Option<(&'static Doorbell, &'static Row)> {
         for (row, n) in self.rows.iter().zip(self.first..) {
             if ipa.wrapping_sub(row.ipa) < PAGE {
                 return Some((BELLS.get(n)?, row));
@@ -74,8 +61,8 @@ impl Bells {
 /// Notes how far apart rings are heard, when the board starts.
 pub fn start() {
     for (bell, row) in BELLS.iter().zip(plan().doorbells) {
-        bell.apart
-            .store(timer::nanoseconds(row.apart), Ordering::Relaxed);
+        let ticks = timer::nanoseconds(row.apart);
+        bell.set_apart(u32::try_from(ticks).unwrap_or(u32::MAX));
     }
 }
 
@@ -104,23 +91,16 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
 
 /// Rings a doorbell. `false`: it is too early, and the guest has to ring again.
 #[inline(always)]
-fn ring(vcpu: &mut Vcpu, bell: &Bell, row: &Row) -> bool {
-    let apart = bell.apart.load(Ordering::Relaxed);
-    if bell.doorbell.try_ring(timer::now_at_exit(), apart) == Rung::Heard {
+fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
+    if bell.try_ring(timer::now_at_exit()) == Rung::Heard {
         pass_on(vcpu, row);
         return true;
     }
-    !gppt::has_no_deadlines(vcpu) && ring_and_wait(vcpu, bell, row)
-}
-
-/// Rings a doorbell for which it was too early, and keeps the ring until its time.
-#[inline(never)]
-fn ring_and_wait(vcpu: &mut Vcpu, bell: &Bell, row: &Row) -> bool {
-    let apart = bell.apart.load(Ordering::Relaxed);
-    match bell.doorbell.ring(timer::now(), apart) {
-        Rung::Heard => pass_on(vcpu, row),
-        Rung::Later(_) => look(vcpu),
+    if gppt::has_no_deadlines(vcpu) {
+        return false;
     }
+    bell.wait();
+    look(vcpu);
     true
 }
 
@@ -129,10 +109,7 @@ fn ring_and_wait(vcpu: &mut Vcpu, bell: &Bell, row: &Row) -> bool {
 pub fn look(vcpu: &mut Vcpu) {
     let mut next = None;
     for (bell, row) in vcpu.bells.iter() {
-        match bell
-            .doorbell
-            .look(timer::now(), bell.apart.load(Ordering::Relaxed))
-        {
+        match bell.look(timer::now()) {
             Some(Rung::Heard) => pass_on(vcpu, row),
             Some(Rung::Later(at)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
             None => {}

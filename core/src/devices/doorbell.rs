@@ -6,7 +6,10 @@
 //! heard at once, or it waits and a vCPU that has rung gets the time at which to look again: no
 //! ring is lost. Times are values of the physical counter.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use core::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 /// A doorbell. The first ring is heard at once.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub struct Doorbell {
     open: AtomicU64,
     /// Whether a ring waits for that time.
     waits: AtomicBool,
+    /// Ticks from one interrupt to the next, at least.
+    apart: AtomicU32,
 }
 
 /// Result of a ring.
@@ -38,24 +43,25 @@ impl Doorbell {
         Self {
             open: AtomicU64::new(0),
             waits: AtomicBool::new(false),
+            apart: AtomicU32::new(0),
         }
     }
 
-    /// Rings the doorbell, which is heard at most once in `apart` ticks. If it is too early, the
-    /// ring waits.
-    pub fn ring(&self, now: u64, apart: u64) -> Rung {
-        let rung = self.try_ring(now, apart);
-        if rung == Rung::Heard {
-            return rung;
-        }
+    /// Sets how many ticks there are from one interrupt to the next, at least, before anybody rings.
+    pub fn set_apart(&self, ticks: u32) {
+        self.apart.store(ticks, Relaxed);
+    }
+
+    /// Keeps a ring for which it was too early. From now on, the caller has to call [`Doorbell::look`].
+    pub fn wait(&self) {
         self.waits.swap(true, SeqCst);
-        Rung::Later(self.open.load(SeqCst))
     }
 
     /// Rings the doorbell for a caller that rings again if it is too early, so the ring does not
     /// wait.
-    pub fn try_ring(&self, now: u64, apart: u64) -> Rung {
-        if !self.begin(now, apart) {
+    #[inline(always)]
+    pub fn try_ring(&self, now: u64) -> Rung {
+        if !self.begin(now) {
             return Rung::Later(self.open.load(SeqCst));
         }
         // A ring that waits is heard together with this one, and so is what was written before it:
@@ -65,17 +71,18 @@ impl Doorbell {
     }
 
     /// Delivers a ring that waits, if its time has come. `None` if no ring waits.
-    pub fn look(&self, now: u64, apart: u64) -> Option<Rung> {
+    pub fn look(&self, now: u64) -> Option<Rung> {
         if !self.waits.load(SeqCst) {
             return None;
         }
-        Some(self.try_ring(now, apart))
+        Some(self.try_ring(now))
     }
 
     /// Whether a ring may be heard now; if so, starts the time in which no other may.
-    fn begin(&self, now: u64, apart: u64) -> bool {
+    #[inline(always)]
+    fn begin(&self, now: u64) -> bool {
         let open = self.open.load(SeqCst);
-        let next = now.saturating_add(apart);
+        let next = now.saturating_add(self.apart.load(Relaxed).into());
         now >= open
             && self
                 .open

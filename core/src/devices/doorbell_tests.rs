@@ -4,28 +4,43 @@
 use super::doorbell::*;
 use proptest::prelude::*;
 
+fn apart(ticks: u32) -> Doorbell {
+    let bell = Doorbell::new();
+    bell.set_apart(ticks);
+    bell
+}
+
+/// Rings, and keeps a ring that came too early.
+fn ring(bell: &Doorbell, now: u64) -> Rung {
+    let rung = bell.try_ring(now);
+    if rung != Rung::Heard {
+        bell.wait();
+    }
+    rung
+}
+
 #[test]
 fn early_rings_are_heard_together_when_it_is_time() {
-    let bell = Doorbell::new();
-    assert_eq!(bell.look(50, 100), None);
-    assert_eq!(bell.ring(50, 100), Rung::Heard);
-    assert_eq!(bell.ring(51, 100), Rung::Later(150));
-    assert_eq!(bell.ring(149, 100), Rung::Later(150));
-    assert_eq!(bell.look(149, 100), Some(Rung::Later(150)));
-    assert_eq!(bell.look(160, 100), Some(Rung::Heard));
-    assert_eq!(bell.look(170, 100), None);
-    assert_eq!(bell.ring(259, 100), Rung::Later(260));
-    assert_eq!(bell.ring(260, 100), Rung::Heard, "with the one that waits");
-    assert_eq!(bell.look(1000, 100), None);
+    let bell = apart(100);
+    assert_eq!(bell.look(50), None);
+    assert_eq!(ring(&bell, 50), Rung::Heard);
+    assert_eq!(ring(&bell, 51), Rung::Later(150));
+    assert_eq!(ring(&bell, 149), Rung::Later(150));
+    assert_eq!(bell.look(149), Some(Rung::Later(150)));
+    assert_eq!(bell.look(160), Some(Rung::Heard));
+    assert_eq!(bell.look(170), None);
+    assert_eq!(ring(&bell, 259), Rung::Later(260));
+    assert_eq!(ring(&bell, 260), Rung::Heard, "with the one that waits");
+    assert_eq!(bell.look(1000), None);
 }
 
 #[test]
 fn who_comes_again_leaves_nothing_behind() {
-    let bell = Doorbell::new();
-    assert_eq!(bell.try_ring(0, 100), Rung::Heard);
-    assert_eq!(bell.try_ring(99, 100), Rung::Later(100));
-    assert_eq!(bell.look(200, 100), None);
-    assert_eq!(bell.try_ring(100, 100), Rung::Heard);
+    let bell = apart(100);
+    assert_eq!(bell.try_ring(0), Rung::Heard);
+    assert_eq!(bell.try_ring(99), Rung::Later(100));
+    assert_eq!(bell.look(200), None);
+    assert_eq!(bell.try_ring(100), Rung::Heard);
 }
 
 proptest! {
@@ -36,7 +51,7 @@ proptest! {
         steps in proptest::collection::vec((0u64..250, 0usize..3), 1..200),
         apart in 1u64..200,
     ) {
-        let bell = Doorbell::new();
+        let bell = self::apart(apart as u32);
         let mut deadlines = [None::<u64>; 3];
         let mut heard = std::vec::Vec::new();
         // Time of the first ring that has not been heard.
@@ -51,7 +66,7 @@ proptest! {
                         continue;
                     }
                     *deadline = None;
-                    match bell.look(at, apart) {
+                    match bell.look(at) {
                         Some(Rung::Heard) => {
                             heard.push(at);
                             let since = unheard.take();
@@ -64,7 +79,7 @@ proptest! {
             }
             now = next;
             rings += 1;
-            match bell.ring(now, apart) {
+            match ring(&bell, now) {
                 Rung::Heard => {
                     heard.push(now);
                     unheard = None;
@@ -78,6 +93,6 @@ proptest! {
         }
         prop_assert!(heard.windows(2).all(|two| two[1] - two[0] >= apart));
         prop_assert!(heard.len() <= rings);
-        prop_assert_eq!(unheard.is_some(), deadlines.iter().flatten().any(|at| bell.look(*at, apart).is_some()));
+        prop_assert_eq!(unheard.is_some(), deadlines.iter().flatten().any(|at| bell.look(*at).is_some()));
     }
 }

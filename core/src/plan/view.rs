@@ -213,11 +213,6 @@ impl<'a> Plan<'a> {
         rows_of(self.devices, vm)
     }
 
-    /// The doorbells that a VM rings.
-    pub fn doorbells_of(&self, vm: usize) -> &'a [Doorbell] {
-        rows_of(self.doorbells, vm)
-    }
-
     /// The writes that quiet the passed-through devices of a VM, in the order of the plan.
     pub fn quiets_of(&self, vm: usize) -> &'a [Quiet] {
         rows_of(self.quiets, vm)

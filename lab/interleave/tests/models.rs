@@ -270,11 +270,15 @@ struct Told {
 impl Told {
     /// Rings at a time, and comes back when it is told to.
     fn ring(&self, who: u32, now: u64) {
-        const APART: u64 = 100;
+        const APART: u32 = 100;
         self.written.fetch_or(1 << who, Ordering::Relaxed);
-        let mut rung = Some(self.bell.ring(now, APART));
+        let mut rung = Some(self.bell.try_ring(now));
+        if rung != Some(Rung::Heard) {
+            self.bell.wait();
+            rung = self.bell.look(now);
+        }
         while let Some(Rung::Later(at)) = rung {
-            rung = self.bell.look(at, APART);
+            rung = self.bell.look(at);
         }
         if rung.is_some() {
             let seen = self.written.load(Ordering::SeqCst);
@@ -289,8 +293,10 @@ fn each_ring_is_heard_with_what_was_written_before_it() {
     // Two at once; and one that rings when another comes back.
     for times in [[200, 200], [50, 100]] {
         model(move || {
+            let bell = Doorbell::new();
+            bell.set_apart(APART);
             let told = Arc::new(Told {
-                bell: Doorbell::new(),
+                bell,
                 written: AtomicU32::new(0),
                 seen: AtomicU32::new(0),
                 heard: AtomicU32::new(0),
