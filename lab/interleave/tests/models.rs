@@ -258,6 +258,9 @@ fn el2_wakes_for_each_message_while_it_has_the_pcpu() {
     });
 }
 
+/// Ticks from one interrupt of the doorbell to the next.
+const APART: u32 = 100;
+
 /// A doorbell, the writes of those that ring before they did, a bit for each, and those of the writes that the
 /// hearer has seen.
 struct Told {
@@ -270,7 +273,6 @@ struct Told {
 impl Told {
     /// Rings at a time, and comes back when it is told to.
     fn ring(&self, who: u32, now: u64) {
-        const APART: u32 = 100;
         self.written.fetch_or(1 << who, Ordering::Relaxed);
         let mut rung = Some(self.bell.try_ring(now));
         if rung != Some(Rung::Heard) {
