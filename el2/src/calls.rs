@@ -120,7 +120,7 @@ fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
     }
     match vm.life.power.switch_on(target, vcpu.vcpus, start) {
         Ok(()) => {
-            if let Some(id) = plan::id_of(index, target) {
+            if let Some(id) = vm::id_of(index, target) {
                 mailbox::send(id, mailbox::POWER);
             }
             0

@@ -9,53 +9,27 @@ use bulkhead_core::devices::doorbell::{Doorbell, Rung};
 
 use crate::emulated::Done;
 use crate::hw::{gic, timer};
-use crate::plan::plan;
+use crate::plan::{Bells, plan};
 use crate::vcpu::Vcpu;
 use crate::{deadlines, gppt, vm};
 
 /// The doorbells, by row of the plan.
 static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
 
-/// The doorbells that a VM rings.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Bells {
-    /// The row of the first in the plan.
-    first: usize,
-    rows: &'static [Row],
+/// Returns those that a VM rings, with their rows.
+fn all(bells: Bells) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> {
+    BELLS.iter().skip(bells.first).zip(bells.rows)
 }
 
-impl Bells {
-    /// Returns those of a VM.
-    pub fn of(vm: usize) -> Self {
-        let all = plan().doorbells;
-        let first = all.partition_point(|row| usize::from(row.vm) < vm);
-        let rows = all.get(first..).unwrap_or_default();
-        let len = rows.partition_point(|row| usize::from(row.vm) == vm);
-        Self {
-            first,
-            rows: rows.get(..len).unwrap_or_default(),
+/// Returns the one whose page has an address.
+#[inline(always)]
+fn find(bells: Bells, ipa: u64) -> Option<(&'static Doorbell, &'static Row)> {
+    for (row, n) in bells.rows.iter().zip(bells.first..) {
+        if ipa.wrapping_sub(row.ipa) < PAGE {
+            return Some((BELLS.get(n)?, row));
         }
     }
-
-    /// The pages by which they are rung.
-    pub fn pages(&self) -> impl Iterator<Item = u64> {
-        self.rows.iter().map(|row| row.ipa)
-    }
-
-    fn iter(self) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> {
-        BELLS.iter().skip(self.first).zip(self.rows)
-    }
-
-    /// Returns the one whose page has an address.
-    #[inline(always)]
-    fn find(self, ipa: u64) -> Option<(&'static Doorbell, &'static Row)> {
-        for (row, n) in self.rows.iter().zip(self.first..) {
-            if ipa.wrapping_sub(row.ipa) < PAGE {
-                return Some((BELLS.get(n)?, row));
-            }
-        }
-        None
-    }
+    None
 }
 
 /// Notes how far apart rings are heard, when the board starts.
@@ -69,7 +43,7 @@ pub fn start() {
 /// Performs a word written where the VM may have a doorbell. `None`: it has none there; `Some(false)`: the guest has to ring again.
 #[inline(always)]
 pub fn write_word(vcpu: &mut Vcpu, ipa: u64) -> Option<bool> {
-    let (bell, row) = vcpu.bells.find(ipa)?;
+    let (bell, row) = find(vcpu.bells, ipa)?;
     Some(ipa != row.ipa || ring(vcpu, bell, row))
 }
 
@@ -108,7 +82,7 @@ fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
 #[inline(never)]
 pub fn look(vcpu: &mut Vcpu) {
     let mut next = None;
-    for (bell, row) in vcpu.bells.iter() {
+    for (bell, row) in all(vcpu.bells) {
         match bell.look(timer::now()) {
             Some(Rung::Heard) => pass_on(vcpu, row),
             Some(Rung::Later(at)) => next = Some(next.map_or(at, |next: u64| next.min(at))),

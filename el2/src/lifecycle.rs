@@ -17,7 +17,7 @@ use bulkhead_core::sched::Policy;
 use bulkhead_core::vgic;
 
 use crate::hw::{memory, sysreg as reg, timer, upcall};
-use crate::plan::{self, plan};
+use crate::plan::plan;
 use crate::profile::{IO, MANAGED, SHARED};
 use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
@@ -219,7 +219,7 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
     match vm.life.printed(report.gives_reason(), report.is_brief()) {
         Printed::Nothing => false,
         Printed::Work => {
-            for id in vcpu.vm.into_iter().flat_map(plan::ids_of) {
+            for id in vcpu.vm.into_iter().flat_map(vm::ids_of) {
                 mailbox::send(id, mailbox::TURN);
             }
             false
@@ -228,7 +228,7 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
             if let Some(index) = vcpu.vm {
                 orders::changed(index);
             }
-            if let Some(boot) = vcpu.vm.filter(|_| IO).and_then(|vm| plan::id_of(vm, 0)) {
+            if let Some(boot) = vcpu.vm.filter(|_| IO).and_then(|vm| vm::id_of(vm, 0)) {
                 mailbox::send(boot, mailbox::POWER);
             }
             vcpu.vm.is_some_and(vm::one_less)

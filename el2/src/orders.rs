@@ -11,7 +11,7 @@ use bulkhead_core::cpu::power::{End, Phase};
 
 use crate::hw::claim::Claim;
 use crate::hw::timer;
-use crate::plan::{self, plan};
+use crate::plan::plan;
 use crate::profile::MANAGED;
 use crate::vm::VCPU_LOCATION;
 use crate::{mailbox, managers, vm};
@@ -119,7 +119,7 @@ pub fn changed(vm: usize) {
 
 /// Makes the pCPUs of a VM follow its limits, which have changed.
 pub fn follow_limits(vm: usize) {
-    for id in plan::ids_of(vm) {
+    for id in vm::ids_of(vm) {
         tell_pcpu(id, mailbox::SHARES);
     }
     if MANAGED {
@@ -134,7 +134,7 @@ pub fn tell_pcpu(id: usize, message: u32) {
 
 /// Makes all vCPUs of a VM look at its state.
 pub fn notify_vcpus(vm: usize) {
-    for id in plan::ids_of(vm) {
+    for id in vm::ids_of(vm) {
         mailbox::send(id, mailbox::POWER);
     }
 }

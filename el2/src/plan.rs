@@ -1,27 +1,13 @@
 //! Lookups in the plan.
 
-use bulkhead_abi::plan::{DeviceKind, RegionKind, VM_OWN_PTIMER};
+use bulkhead_abi::plan::{DeviceKind, Doorbell, RegionKind, VM_OWN_PTIMER};
 use bulkhead_core::colours::{self, Piece};
 use bulkhead_core::devices::{pl031, watchdog};
 
 pub use crate::hw::plan::plan;
-use crate::vm::vm;
 
 /// The INTID of the EL1 physical timer in every VM (BSA: PPI 30).
 pub const PHYSICAL_TIMER: u32 = 30;
-
-/// Returns the rows of a VM's vCPUs in the plan.
-pub fn ids_of(index: usize) -> core::ops::Range<usize> {
-    let first = vm(index).first_vcpu();
-    first..first.wrapping_add(plan().vcpus_of(index).len())
-}
-
-/// Returns the row of a vCPU in the plan, by the index of its VM and its number in the VM.
-pub fn id_of(index: usize, vcpu: usize) -> Option<usize> {
-    let id = vm(index).first_vcpu().wrapping_add(vcpu);
-    let row = plan().vcpus.get(id)?;
-    (usize::from(row.vm) == index).then_some(id)
-}
 
 /// Returns the number of a service thread among the vCPUs' rows, behind which service threads come.
 pub fn service_thread(service: usize) -> usize {
@@ -91,4 +77,39 @@ pub fn has_ptimer(vm: usize) -> bool {
         .vms
         .get(vm)
         .is_some_and(|row| row.flags & VM_OWN_PTIMER != 0)
+}
+
+/// The doorbells that a VM rings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bells {
+    /// The row of the first.
+    pub first: usize,
+    /// The rows.
+    pub rows: &'static [Doorbell],
+}
+
+impl Bells {
+    /// Returns those of a VM.
+    pub fn of(vm: usize) -> Self {
+        let all = plan().doorbells;
+        let first = all.partition_point(|row| usize::from(row.vm) < vm);
+        let rows = all.get(first..).unwrap_or_default();
+        let len = rows.partition_point(|row| usize::from(row.vm) == vm);
+        Self {
+            first,
+            rows: rows.get(..len).unwrap_or_default(),
+        }
+    }
+
+    /// The pages by which they are rung.
+    pub fn pages(&self) -> impl Iterator<Item = u64> {
+        self.rows.iter().map(|row| row.ipa)
+    }
+}
+
+/// The pages by which a VM rings as a backend.
+pub fn bells_of(vm: usize) -> impl Iterator<Item = u64> {
+    let own = plan().backends().iter();
+    own.filter(move |row| usize::from(row.vm) == vm)
+        .map(|row| row.bell)
 }

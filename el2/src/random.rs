@@ -8,7 +8,7 @@ use bulkhead_random::block;
 
 use crate::hw::mmu::PagePool;
 use crate::hw::state::keys;
-use crate::plan::{self, plan};
+use crate::plan::plan;
 use crate::vm;
 
 /// Derives the first keys of all VMs from the board's random bytes, which are not used again.
@@ -23,7 +23,7 @@ pub fn start(page_pool: &PagePool, rng_seed: &[u8]) {
         let fixed = row.flags & VM_DETERMINISTIC != 0;
         let from = if fixed { [0; 32] } else { board };
         if fixed || from != [0; 32] {
-            let ids = plan::ids_of(index);
+            let ids = vm::ids_of(index);
             let [own, _] = page_pool.keys(ids.start);
             let vcpus = ids.map(|id| &page_pool.keys(id)[1]);
             Key::start([own].into_iter().chain(vcpus), &from, index as u8, block);

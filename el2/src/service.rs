@@ -24,7 +24,7 @@ use bulkhead_core::virtio::{pages, window};
 use crate::console::state::output_waits;
 use crate::hw::service::{self as memory, Arena, Mapped};
 use crate::hw::timer;
-use crate::plan::{self, plan};
+use crate::plan::plan;
 use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
 use crate::virtio::{self, Served};
@@ -509,7 +509,7 @@ fn serve_ports(
 
 /// Makes the boot vCPU of a VM look at what it has to do.
 fn wake_boot_vcpu(vm: usize) {
-    if let Some(id) = plan::id_of(vm, 0) {
+    if let Some(id) = vm::id_of(vm, 0) {
         mailbox::send(id, mailbox::POWER);
     }
 }

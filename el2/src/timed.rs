@@ -16,7 +16,7 @@ use bulkhead_core::devices::watchdog::Watchdog;
 use crate::emulated::{self, Done};
 use crate::hw::timer;
 use crate::vcpu::Vcpu;
-use crate::vm::Vm;
+use crate::vm::{self, Vm};
 use crate::{deadlines, mailbox, orders, plan};
 
 /// The time when the physical counter was 0, in seconds since 1970, modulo 2^32.
@@ -135,7 +135,7 @@ fn follow(vcpu: &mut Vcpu, purpose: Purpose, before: Option<u64>, after: Option<
     if vcpu.number == 0 {
         deadlines::set(vcpu, purpose, after);
     } else if before != after
-        && let Some(first) = vcpu.vm.and_then(|vm| plan::id_of(vm, 0))
+        && let Some(first) = vcpu.vm.and_then(|vm| vm::id_of(vm, 0))
     {
         mailbox::send(first, mailbox::TIMED);
     }

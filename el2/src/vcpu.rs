@@ -19,7 +19,6 @@ use bulkhead_core::monitor::Registers;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::console::state::Console;
-use crate::doorbell::Bells;
 use crate::gppt::state::Gppt;
 use crate::hw::context::Context;
 use crate::hw::debug::{self, Debugging};
@@ -29,10 +28,12 @@ use crate::hw::pmu;
 use crate::hw::state::{self, IDLE, VcpuState};
 use crate::hw::timer;
 use crate::pcpu::Pcpu;
-use crate::plan::{DeviceFrame, device, has_ptimer, plan, service_thread, timer_devices};
+use crate::plan::{
+    Bells, DeviceFrame, bells_of, device, has_ptimer, plan, service_thread, timer_devices,
+};
 use crate::profile::{IO, MANAGED};
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
-use crate::{mailbox, random, virtio};
+use crate::{mailbox, random};
 
 /// An INTID that no interrupt has.
 const NO_INTID: u32 = u32::MAX;
@@ -362,7 +363,7 @@ impl Vcpu {
 
     /// The first page by which the VM rings, and what is behind the last.
     fn bell_pages(&self, vm: usize) -> (u64, u64) {
-        let backend = virtio::bells_of(vm).filter(|_| IO);
+        let backend = bells_of(vm).filter(|_| IO);
         let pages = self.bells.pages().chain(backend);
         pages.fold((NOWHERE, 0), |(first, behind), page| {
             (first.min(page), behind.max(page.wrapping_add(PAGE)))

@@ -22,7 +22,7 @@ use crate::hw::claim::Claim;
 use crate::hw::mmio::Registers;
 use crate::hw::{cpu, mmu, state, timer};
 use crate::mailbox;
-use crate::plan::{plan, service_thread};
+use crate::plan::{self, plan, service_thread};
 use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
 
@@ -326,13 +326,6 @@ fn reset(transport: &mut Transport, offer: &Offer, device: usize) {
     let _shown = shared.status.publish(&page);
 }
 
-/// The pages by which a VM rings as a backend.
-pub fn bells_of(vm: usize) -> impl Iterator<Item = u64> {
-    let own = plan().backends().iter();
-    own.filter(move |row| usize::from(row.vm) == vm)
-        .map(|row| row.bell)
-}
-
 /// Performs a word written to a page by which the VM rings as a backend: it has a bit for each device with something to do. `false`: the
 /// VM has no such page there.
 #[inline(never)]
@@ -362,7 +355,7 @@ pub fn write_bell(vcpu: &Vcpu, ipa: u64, esr: u64) -> bool {
 #[inline(never)]
 pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
     let Some(vm) = vcpu.vm else { return false };
-    let found = bells_of(vm).any(|page| mmio.ipa.wrapping_sub(page) < PAGE);
+    let found = plan::bells_of(vm).any(|page| mmio.ipa.wrapping_sub(page) < PAGE);
     if found && !mmio.is_write() {
         vcpu.frame.set(mmio.register(), 0);
     }

@@ -98,6 +98,19 @@ pub fn find_vcpus() {
     }
 }
 
+/// Returns the rows of a VM's vCPUs in the plan.
+pub fn ids_of(index: usize) -> core::ops::Range<usize> {
+    let first = vm(index).first_vcpu();
+    first..first.wrapping_add(plan().vcpus_of(index).len())
+}
+
+/// Returns the row of a vCPU in the plan, by the index of its VM and its number in the VM.
+pub fn id_of(index: usize, vcpu: usize) -> Option<usize> {
+    let id = vm(index).first_vcpu().wrapping_add(vcpu);
+    let row = plan().vcpus.get(id)?;
+    (usize::from(row.vm) == index).then_some(id)
+}
+
 /// Notifies vCPUs of a VM, so that their pCPUs look at their interrupts. Only vCPUs that there are are notified.
 #[inline(never)]
 pub fn notify(vm: &Vm, whom: Notify) {

@@ -15,7 +15,7 @@ use crate::mailbox;
 use crate::managers;
 use crate::monitor::PUBLISHED;
 use crate::orders::{ManageVms, follow_limits, tell_pcpu, try_manage};
-use crate::plan::{self, plan};
+use crate::plan::plan;
 use crate::profile::{IO, MANAGED, MONITOR};
 use crate::virtio;
 use crate::vm::{self, LIMITS, VCPU_LOCATION};
@@ -350,7 +350,7 @@ impl Console {
 /// Notifies a VM that there is input for it.
 fn has_input(vm: usize) {
     if !(IO && virtio::wake_console(vm))
-        && let Some(id) = plan::id_of(vm, 0)
+        && let Some(id) = vm::id_of(vm, 0)
     {
         mailbox::send(id, mailbox::UART);
     }
@@ -379,7 +379,7 @@ fn offer_space(vms: u64) {
         // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later its
         // vCPUs wait to print their reports.
         let whom = if vm.life.power.is_up() { 1 } else { usize::MAX };
-        for id in plan::ids_of(index).take(whom) {
+        for id in vm::ids_of(index).take(whom) {
             mailbox::send(id, mailbox::UART);
         }
     }
