@@ -51,6 +51,7 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
         if offset < vcpu.ipas.bells_size && exit::is_store(esr) {
             return ring(vcpu, esr, exit.begin, exit.pc, ipa);
         }
+        return device_access(vcpu, esr, exit.begin, exit.pc, ipa);
     }
     if IO && exit::is_refused_write(esr) {
         return refused_write(vcpu, esr, exit.begin, exit.pc);
@@ -98,7 +99,7 @@ fn ring(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
     let done = match doorbell::write_word(vcpu, ipa) {
         Some(done) => done,
         None if IO && virtio::write_bell(vcpu, ipa, esr) => true,
-        None => return other_data_abort(vcpu, esr, begin, pc, ipa),
+        None => return device_access(vcpu, esr, begin, pc, ipa),
     };
     if done {
         reg::set_elr(pc.wrapping_add(4));
@@ -115,21 +116,29 @@ fn uart_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
     Exit { begin, pc, esr }.stay(vcpu, ExitClass::Uart);
 }
 
+/// Handles a data abort that is no plain access to a word.
 #[inline(never)]
 fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
-    let mut done = Done::Nothing;
-    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, ipa) {
-        let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
-        if offset < pl011::SIZE {
-            return uart_access(vcpu, esr, begin, pc, offset);
-        }
-        done = devices::access(vcpu, mmio);
+    if !matches!(DataAbort::decode(esr, ipa), DataAbort::Mmio(_)) {
+        return finish(vcpu, esr, begin, pc, Done::Nothing);
     }
-    if matches!(done, Done::Nothing) && gppt::is_gone(vcpu) {
-        // Without stage 2 the guest cannot fetch either, so the repeated access comes back as a
-        // fetch abort.
-        done = Done::NotYet(ExitClass::ServiceIrq);
+    let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
+    if offset < pl011::SIZE {
+        return uart_access(vcpu, esr, begin, pc, offset);
     }
+    device_access(vcpu, esr, begin, pc, ipa)
+}
+
+/// Handles an access, of any size, to what is not the UART.
+#[inline(never)]
+fn device_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
+    let done = devices::access(vcpu, Mmio::at_offset(ipa, esr));
+    finish(vcpu, esr, begin, pc, done)
+}
+
+/// Ends the exit of an access.
+#[inline(always)]
+fn finish(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, done: Done) {
     let class = match done {
         Done::Yes(class) => {
             reg::set_elr(pc.wrapping_add(4));
@@ -137,6 +146,9 @@ fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
         }
         // The guest repeats the access; pending interrupts come first.
         Done::NotYet(class) => class,
+        // Without stage 2 the guest cannot fetch either, so the repeated access comes back as a
+        // fetch abort.
+        Done::Nothing if gppt::is_gone(vcpu) => ExitClass::ServiceIrq,
         Done::Nothing => return refuse_access(vcpu, esr, begin, pc),
     };
     Exit { begin, pc, esr }.stay(vcpu, class);

@@ -272,7 +272,11 @@ fn a_vcpu_is_called_while_it_runs_and_something_is_left_for_it() {
 
 fn wakes<const V: bool>() {
     let mut vm = Vm::<V>::ready(2, 2, &[]);
-    let called = |vm: &Vm<V>, groups, below| vm.cpus[0].is_called(&vm.boards[0], groups, below);
+    let called = |vm: &Vm<V>, groups, below| {
+        let called = vm.cpus[0].is_called(&vm.boards[0], groups, below);
+        assert!(!called || vm.cpus[0].may_be_called(&vm.boards[0]));
+        called
+    };
     assert!(!called(&vm, 3, 0x100), "nothing is there");
     vm.priority(0, 5, 0x80);
     vm.sgi(1, 1, 5);
@@ -300,6 +304,9 @@ fn wakes<const V: bool>() {
     // Some SGIs wait for a list register, so the guest has to go on.
     vm.sgi(1, 1, 5);
     vm.sgi(1, 1, 6);
+    assert!(called(&vm, 0, 0));
+    // The guest has ended the others, and EL2 has not been told yet.
+    vm.boards[0].lrs.fill(0);
     assert!(called(&vm, 0, 0));
 }
 

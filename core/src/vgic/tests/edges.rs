@@ -202,3 +202,26 @@ fn an_edge_does_not_go_past_one_that_is_spilled() {
     assert_eq!(cpu.take_edge(dist, board), None);
     assert_eq!(vm.dist.vcpu_words(0).busy.load(SeqCst), 2, "nothing done");
 }
+
+/// Whoever makes an edge pending notifies its owner, once, and only one that is on.
+fn notifies_once<const V: bool>() {
+    let mut vm = edges::<V>();
+    assert_eq!(vm.dist.post(33, 0), Notify(1));
+    assert_eq!(vm.dist.post(34, 0), Notify::NOBODY, "it looks at both");
+    assert_eq!(vm.dist.post(33, 0), Notify::NOBODY, "it is pending");
+    assert!(!take(&mut vm));
+    assert_eq!(vm.drain(0), [33, 34]);
+    vm.route(0, 34, 1);
+    vm.settle();
+    assert_eq!(vm.dist.post(34, 0), Notify(2));
+    vm.leave(1);
+    vm.dist.vcpu_words(1).busy.store(0, SeqCst);
+    vm.dist.bank(1, 1).latch.store(0, SeqCst);
+    assert_eq!(vm.dist.post(34, 0), Notify::NOBODY, "it is off");
+}
+
+#[test]
+fn an_edge_notifies_its_owner_once() {
+    notifies_once::<true>();
+    notifies_once::<false>();
+}
