@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::suite::{Job, Test};
+use super::tool;
 use crate::book::links;
 
 /// The tests of this file.
@@ -137,7 +138,7 @@ fn shown_commands(text: &str) -> Vec<(usize, Vec<String>)> {
 /// Asks the running tool whether it would take the command. With `--help` it reads the words and does
 /// nothing.
 fn refused(words: &[String]) -> Option<String> {
-    let tool = std::env::current_exe().ok()?;
+    let tool = tool::driver().ok()?;
     match Command::new(tool).args(words).arg("--help").output() {
         Ok(output) if output.status.success() => None,
         Ok(output) => {

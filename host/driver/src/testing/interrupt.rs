@@ -61,7 +61,7 @@ fn why(error: io::Error) -> Vec<String> {
 /// The program that has the verb of these arguments: the user's tool, or this one.
 fn program(words: &[&str]) -> io::Result<PathBuf> {
     match words.first() {
-        Some(&"test") => std::env::current_exe(),
+        Some(&"test") => tool::driver(),
         _ => tool::path(),
     }
 }

@@ -7,11 +7,12 @@ mod rendered;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use super::suite::{Context, Job, Test};
+use super::tool;
 use crate::book::PAGES;
 use page::{Step, steps};
 use reader::{Place, read};
@@ -114,7 +115,7 @@ fn checkout(root: &Path, folder: &Path) -> std::io::Result<()> {
     for name in FOUND {
         symlink(root.join(name), folder.join(name))?;
     }
-    let tool: PathBuf = std::env::current_exe()?;
+    let tool = tool::driver()?;
     let script = folder.join("bulkhead");
     fs::write(
         &script,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::testing::suite::{Context, Job, Test};
+use crate::testing::tool;
 
 /// The test of this file.
 pub fn test() -> Test {
@@ -19,7 +20,7 @@ pub fn test() -> Test {
 
 fn rendered(context: &Context) -> Result<String, Vec<String>> {
     let path = with_mdbook(&context.root).map_err(|why| vec![why])?;
-    let tool = std::env::current_exe().map_err(|why| vec![why.to_string()])?;
+    let tool = tool::driver().map_err(|why| vec![why.to_string()])?;
     let mut command = Command::new(tool);
     command.arg("book").env("PATH", path).stdin(Stdio::null());
     command.env("BULKHEAD_ROOT", &context.root);
