@@ -30,16 +30,10 @@ impl ManageVms {
 
     /// Starts a VM that is down; one that is being stopped, or is asked to stop, starts again when it has ended.
     pub fn start(&mut self, index: usize) -> Result<(), Phase> {
-        match vm::vm(index).life.power.phase() {
-            Phase::Down => start(index),
-            Phase::Stopping(_) => stop(index, End::OrderedRestart),
-            Phase::Asked(_) if MANAGED => match vm::vm(index).life.power.again() {
-                // It has ended meanwhile.
-                Err(Phase::Stopping(_)) => stop(index, End::OrderedRestart),
-                done => done,
-            },
-            other => Err(other),
-        }
+        let life = &vm::vm(index).life;
+        let told = life.order_start(MANAGED, || vm::start(index))?;
+        tell(index, told);
+        Ok(())
     }
 
     /// Carries out an order about a VM.
@@ -48,10 +42,11 @@ impl ManageVms {
             Order::Pause => self.pause(index, true),
             Order::Resume => self.pause(index, false),
             Order::Stop => stop(index, End::Ordered),
-            Order::Restart => match stop(index, End::OrderedRestart) {
-                Err(Phase::Down) => start(index),
-                done => done,
-            },
+            Order::Restart => {
+                let told = vm::vm(index).life.order_restart(|| vm::start(index))?;
+                tell(index, told);
+                Ok(())
+            }
         }
     }
 
@@ -94,19 +89,16 @@ pub fn overdue(index: usize) {
 }
 
 fn stop(index: usize, end: End) -> Result<(), Phase> {
-    if vm::vm(index).life.power.stop(end)? {
-        notify_vcpus(index);
-        changed(index);
-    }
+    tell(index, vm::vm(index).life.power.stop(end)?);
     Ok(())
 }
 
-/// Starts a VM that is down.
-fn start(index: usize) -> Result<(), Phase> {
-    vm::start(index)?;
-    notify_vcpus(index);
-    changed(index);
-    Ok(())
+/// Tells the vCPUs of a VM and its managers that it is in another phase, if that is `news`.
+fn tell(index: usize, news: bool) {
+    if news {
+        notify_vcpus(index);
+        changed(index);
+    }
 }
 
 /// Tells the managers of a VM that it is in another phase now.

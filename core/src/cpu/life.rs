@@ -131,6 +131,36 @@ impl Life {
         Ok(())
     }
 
+    /// Carries out an order to start the VM: one that is being stopped, or is asked to stop (`asks`: where VMs are), starts again when it
+    /// has ended. `start` starts one that is down. `Ok(true)`: all vCPUs have to be notified. `Err`: nothing has changed, because of the
+    /// phase that the VM is in. Orders come from one pCPU at a time.
+    #[inline(always)]
+    pub fn order_start(
+        &self,
+        asks: bool,
+        start: impl FnOnce() -> Result<(), Phase>,
+    ) -> Result<bool, Phase> {
+        match self.power.phase() {
+            Phase::Down => start().map(|()| true),
+            Phase::Stopping(_) => self.power.stop(End::OrderedRestart),
+            Phase::Asked(_) if asks => match self.power.again() {
+                // It has ended meanwhile.
+                Err(Phase::Stopping(_)) => self.power.stop(End::OrderedRestart),
+                done => done.map(|()| false),
+            },
+            other => Err(other),
+        }
+    }
+
+    /// The same for an order to restart the VM.
+    #[inline(always)]
+    pub fn order_restart(&self, start: impl FnOnce() -> Result<(), Phase>) -> Result<bool, Phase> {
+        match self.power.stop(End::OrderedRestart) {
+            Err(Phase::Down) => start().map(|()| true),
+            done => done,
+        }
+    }
+
     /// Begins a life, about whose end nothing has been reported, of a VM of so many vCPUs. Called
     /// by the thread of the boot vCPU for [`Work::Prepare`]; also if the VM has been stopped
     /// meanwhile, so that this end is reported like any.

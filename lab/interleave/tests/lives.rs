@@ -14,12 +14,13 @@
 //! | who crashes leaves no mark of it | [`a_crash_and_a_stop_settle_one_end`] |
 //! | an end that forgets that the VM was asked; one settled though somebody has asked since it was judged | [`a_guest_that_resets_while_it_is_asked_to_stop_does_not_begin_again`] |
 //! | a VM that is ended at the end of its time in whatever phase it is | [`the_end_of_the_time_of_one_life_does_not_end_the_next`] |
+//! | an order that does not replace another one; a start of a VM that ends, or is down by then, that does nothing and says that it was taken | [`of_the_orders_that_are_taken_the_last_holds_however_the_guest_ends`] |
 //! | a VM that starts again by a store | [`a_start_that_comes_while_who_was_asked_ends_holds_if_it_is_taken`] |
 
 use bulkhead_abi::plan::{Crash, Vm as Row};
 use bulkhead_interleave::life::{Follows, Life, Printed, Settled, Work};
 use bulkhead_interleave::power::{End, Phase, Refused, Start};
-use loom::sync::Arc;
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 use trying::model;
 use zerocopy::FromZeros;
@@ -529,4 +530,77 @@ fn a_start_that_comes_while_who_was_asked_ends_holds_if_it_is_taken() {
         };
         assert_eq!((life.power.phase(), life.number()), (phase, lives));
     });
+}
+
+/// An order of somebody who has the authority over VMs: the person at the monitor, or a manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Start,
+    Stop,
+    Restart,
+    Shutdown,
+}
+
+impl Order {
+    /// Carries it out, as EL2 does (`el2/src/orders.rs`). Whether it was taken.
+    fn is_taken(self, life: &Life) -> bool {
+        match self {
+            Self::Start => life.order_start(true, || life.start()).is_ok(),
+            Self::Stop => life.power.stop(End::Ordered).is_ok(),
+            Self::Restart => life.order_restart(|| life.start()).is_ok(),
+            Self::Shutdown => life.power.ask().is_ok(),
+        }
+    }
+}
+
+/// What ends a life from within.
+const ENDS: [End; 4] = [End::Off, End::Reset, End::Watchdog, End::Crash];
+
+/// The monitor and a manager give an order each, one after the other as the claim on the authority has it, while the VM ends by itself:
+/// what the last order says that was taken is what comes of it; without one, what the end says.
+#[test]
+fn of_the_orders_that_are_taken_the_last_holds_however_the_guest_ends() {
+    let orders = [Order::Start, Order::Stop, Order::Restart, Order::Shutdown];
+    for (end, of_monitor, of_manager) in ENDS
+        .into_iter()
+        .flat_map(|end| orders.map(|order| (end, order)))
+        .flat_map(|(end, first)| orders.map(|second| (end, first, second)))
+    {
+        trying::model_of(1_000, Some(3), move || {
+            let (life, mut vcpu) = running();
+            let taken = Arc::new(Mutex::new(Vec::new()));
+            let guest = Arc::clone(&life);
+            let guest = thread::spawn(move || {
+                match end {
+                    End::Crash => vcpu.crash(&guest),
+                    end => vcpu.end(&guest, end),
+                }
+                vcpu.step(&guest);
+                vcpu
+            });
+            let give = |order: Order, life: &Life, taken: &Mutex<Vec<Order>>| {
+                // The authority: who has it gives a whole order.
+                let mut taken = taken.lock().unwrap();
+                if order.is_taken(life) {
+                    taken.push(order);
+                }
+            };
+            let manager = (Arc::clone(&life), Arc::clone(&taken));
+            let manager = thread::spawn(move || give(of_manager, &manager.0, &manager.1));
+            give(of_monitor, &life, &taken);
+            manager.join().unwrap();
+            let mut threads = [guest.join().unwrap(), Thread::new(1)];
+            finish(&life, &mut threads);
+            let taken = taken.lock().unwrap();
+            let runs = match taken.last() {
+                Some(order) => !matches!(order, Order::Stop | Order::Shutdown),
+                None => end != End::Off,
+            };
+            let phase = life.power.phase();
+            // A later life that is asked ends when its guest wants.
+            let waits = matches!(phase, Phase::Asked(_)) && taken.contains(&Order::Shutdown);
+            let expected = if runs { Phase::Running } else { Phase::Down };
+            assert!(phase == expected || waits, "{end:?}, {taken:?}: {phase:?}");
+        });
+    }
 }
