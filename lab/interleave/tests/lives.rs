@@ -14,17 +14,16 @@
 //! | who crashes leaves no mark of it | [`a_crash_and_a_stop_settle_one_end`] |
 //! | an end that forgets that the VM was asked; one settled though somebody has asked since it was judged | [`a_guest_that_resets_while_it_is_asked_to_stop_does_not_begin_again`] |
 //! | a VM that is ended at the end of its time in whatever phase it is | [`the_end_of_the_time_of_one_life_does_not_end_the_next`] |
-//! | an order that does not replace another one; a start of a VM that ends, or is down by then, that does nothing and says that it was taken | [`of_the_orders_that_are_taken_the_last_holds_however_the_guest_ends`] |
 //! | a VM that starts again by a store | [`a_start_that_comes_while_who_was_asked_ends_holds_if_it_is_taken`] |
 
-use bulkhead_abi::plan::{Crash, Vm as Row};
-use bulkhead_interleave::life::{Follows, Life, Printed, Settled, Work};
+use bulkhead_interleave::life::{Follows, Life};
 use bulkhead_interleave::power::{End, Phase, Refused, Start};
-use loom::sync::{Arc, Mutex};
+use loom::sync::Arc;
 use loom::thread;
+use threads::{Thread, finish, made, running};
 use trying::model;
-use zerocopy::FromZeros;
 
+mod threads;
 mod trying;
 
 const START: [Start; 2] = [
@@ -37,143 +36,6 @@ const START: [Start; 2] = [
         context: 2,
     },
 ];
-
-/// The row of a VM that starts again after a crash or a reset.
-fn row() -> Row {
-    Row {
-        crash: Crash::Restart as u16,
-        restarts: 9,
-        restart_seconds: 9,
-        resets: 9,
-        reset_seconds: 9,
-        ..Row::new_zeroed()
-    }
-}
-
-/// The thread of a vCPU at EL2 (`el2/src/idle.rs`, `el2/src/lifecycle.rs`).
-#[derive(Default)]
-struct Thread {
-    own: usize,
-    runs: bool,
-    /// Reason of the VM's end: a crash of this vCPU, or something else.
-    reason: Option<bool>,
-    /// Report that it has to print: whether it tells why the VM has ended, and whether the VM starts again.
-    report: Option<[bool; 2]>,
-    reported: u32,
-    /// Reports that it has printed: reasons of the VM's end, and the number of statistics.
-    why: Vec<(bool, Settled)>,
-    statistics: usize,
-    took_down: bool,
-}
-
-impl Thread {
-    fn new(own: usize) -> Self {
-        Self {
-            own,
-            ..Self::default()
-        }
-    }
-
-    fn leave(&mut self, life: &Life) {
-        self.runs = false;
-        if life.power.leave(self.own) {
-            let (_, leads) = life.settle(&row(), 0, 1).expect("it is being stopped");
-            if leads {
-                self.reason = Some(false);
-            }
-        }
-    }
-
-    fn crash(&mut self, life: &Life) {
-        if life.crash() {
-            self.reason = Some(true);
-        }
-        self.leave(life);
-    }
-
-    fn end(&mut self, life: &Life, end: End) {
-        let _ended_already = life.power.stop(end);
-        self.leave(life);
-    }
-
-    /// One step; whether there was one.
-    fn step(&mut self, life: &Life) -> bool {
-        if self.runs {
-            let leaves = matches!(life.power.phase(), Phase::Stopping(_));
-            if leaves {
-                self.leave(life);
-            }
-            return leaves;
-        }
-        if let Some([leads, brief]) = self.report {
-            if !life.may_print(leads) {
-                return false;
-            }
-            if leads {
-                self.why
-                    .push((self.reason.take() == Some(true), life.settled()));
-            } else {
-                self.statistics += 1;
-            }
-            self.report = None;
-            self.took_down |= life.printed(leads, brief) == Printed::Down;
-            return true;
-        }
-        match life.work(self.own, self.reason.is_some(), self.reported) {
-            Work::Nothing => return false,
-            Work::Report => {
-                let restarts = life.settled().is_restart();
-                if !restarts {
-                    self.reported = life.number();
-                }
-                let leads = self.reason.is_some();
-                self.report = Some([leads, leads && restarts]);
-            }
-            Work::Prepare => {
-                life.begin(2);
-                self.runs = true;
-                if !life.power.begin() {
-                    self.leave(life);
-                }
-            }
-            Work::Enter(_) => self.runs = true,
-        }
-        true
-    }
-}
-
-/// All threads do the work that is left.
-fn finish(life: &Life, threads: &mut [Thread]) {
-    for _ in 0..40 {
-        if !threads.iter_mut().any(|thread| thread.step(life)) {
-            return;
-        }
-    }
-    panic!("it never ends");
-}
-
-/// Returns a life whose words were used once: loom makes a word at its first use, which must not be by two at
-/// a time.
-fn made() -> Life {
-    let life = Life::new();
-    life.settled();
-    life.may_print(false);
-    life.number();
-    life.power.online();
-    for vcpu in 0..3 {
-        life.power.state(vcpu);
-    }
-    life
-}
-
-/// A VM whose vCPU 0 runs, and the thread of that.
-fn running() -> (Arc<Life>, Thread) {
-    let life = made();
-    assert_eq!(life.start(), Ok(()));
-    let mut thread = Thread::new(0);
-    assert!(thread.step(&life) && thread.runs);
-    (Arc::new(life), thread)
-}
 
 /// The VM is down, by an order, and each of its vCPUs has said so.
 fn is_stopped_by_order(life: &Life, threads: &[Thread]) {
@@ -530,77 +392,4 @@ fn a_start_that_comes_while_who_was_asked_ends_holds_if_it_is_taken() {
         };
         assert_eq!((life.power.phase(), life.number()), (phase, lives));
     });
-}
-
-/// An order of somebody who has the authority over VMs: the person at the monitor, or a manager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    Start,
-    Stop,
-    Restart,
-    Shutdown,
-}
-
-impl Order {
-    /// Carries it out, as EL2 does (`el2/src/orders.rs`). Whether it was taken.
-    fn is_taken(self, life: &Life) -> bool {
-        match self {
-            Self::Start => life.order_start(true, || life.start()).is_ok(),
-            Self::Stop => life.power.stop(End::Ordered).is_ok(),
-            Self::Restart => life.order_restart(|| life.start()).is_ok(),
-            Self::Shutdown => life.power.ask().is_ok(),
-        }
-    }
-}
-
-/// What ends a life from within.
-const ENDS: [End; 4] = [End::Off, End::Reset, End::Watchdog, End::Crash];
-
-/// The monitor and a manager give an order each, one after the other as the claim on the authority has it, while the VM ends by itself:
-/// what the last order says that was taken is what comes of it; without one, what the end says.
-#[test]
-fn of_the_orders_that_are_taken_the_last_holds_however_the_guest_ends() {
-    let orders = [Order::Start, Order::Stop, Order::Restart, Order::Shutdown];
-    for (end, of_monitor, of_manager) in ENDS
-        .into_iter()
-        .flat_map(|end| orders.map(|order| (end, order)))
-        .flat_map(|(end, first)| orders.map(|second| (end, first, second)))
-    {
-        trying::model_of(1_000, Some(3), move || {
-            let (life, mut vcpu) = running();
-            let taken = Arc::new(Mutex::new(Vec::new()));
-            let guest = Arc::clone(&life);
-            let guest = thread::spawn(move || {
-                match end {
-                    End::Crash => vcpu.crash(&guest),
-                    end => vcpu.end(&guest, end),
-                }
-                vcpu.step(&guest);
-                vcpu
-            });
-            let give = |order: Order, life: &Life, taken: &Mutex<Vec<Order>>| {
-                // The authority: who has it gives a whole order.
-                let mut taken = taken.lock().unwrap();
-                if order.is_taken(life) {
-                    taken.push(order);
-                }
-            };
-            let manager = (Arc::clone(&life), Arc::clone(&taken));
-            let manager = thread::spawn(move || give(of_manager, &manager.0, &manager.1));
-            give(of_monitor, &life, &taken);
-            manager.join().unwrap();
-            let mut threads = [guest.join().unwrap(), Thread::new(1)];
-            finish(&life, &mut threads);
-            let taken = taken.lock().unwrap();
-            let runs = match taken.last() {
-                Some(order) => !matches!(order, Order::Stop | Order::Shutdown),
-                None => end != End::Off,
-            };
-            let phase = life.power.phase();
-            // A later life that is asked ends when its guest wants.
-            let waits = matches!(phase, Phase::Asked(_)) && taken.contains(&Order::Shutdown);
-            let expected = if runs { Phase::Running } else { Phase::Down };
-            assert!(phase == expected || waits, "{end:?}, {taken:?}: {phase:?}");
-        });
-    }
 }
