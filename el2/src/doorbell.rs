@@ -24,7 +24,7 @@ fn all(bells: Bells) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> 
 /// Returns the one whose page has an address.
 #[inline(always)]
 fn find(bells: Bells, ipa: u64) -> Option<(&'static Doorbell, &'static Row)> {
-    for (row, n) in bells.rows.iter().zip(bells.first..) {
+    for (row, n) in bells.rows.iter().zip(bells.first..MAX_DOORBELLS) {
         if ipa.wrapping_sub(row.ipa) < PAGE {
             return Some((BELLS.get(n)?, row));
         }
