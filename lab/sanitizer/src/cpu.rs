@@ -129,6 +129,8 @@ pub struct Cpu {
     pub waited: bool,
     /// As [`Self::waited`] says.
     pub looked: bool,
+    /// Its DSBs of loads and stores that reach all PEs.
+    pub barriers: u64,
     /// VMPIDR_EL2 of the vCPU of each VMID whose translations of stage 1 the TLB may hold.
     pub stage1_of: ByNumber<u64>,
 }

@@ -2,7 +2,7 @@
 
 use crate::decode::Register;
 use crate::memory::{CacheLine, LINE, PAGE, Page, Store};
-use crate::model::{At, Machine, Model};
+use crate::model::{At, Machine, Model, Ran};
 use crate::tables::Stage;
 use bulkhead_plugin::sanitizer::Rule;
 
@@ -91,6 +91,7 @@ impl Model {
             self.check_posted(at);
             if self.cpus[at.cpu].now.hcr & STAGE2 != 0 {
                 self.check_former_guest(at, machine);
+                self.check_former_cpu(at, machine);
                 self.enter(at, machine);
             }
         }
@@ -137,6 +138,27 @@ impl Model {
                  by the same ASID"
             );
             self.report(at, Rule::Siblings, what);
+        }
+    }
+
+    /// Checks that what the vCPU has begun on another CPU is complete: maintenance is completed by a DSB of the CPU that has executed it, and the guest's own
+    /// DSB comes here.
+    fn check_former_cpu(&mut self, at: At, machine: &dyn Machine) {
+        let cpu = &self.cpus[at.cpu];
+        let ((_, vmid), vcpu) = (cpu.guest(), machine.vmpidr());
+        let here = Ran {
+            cpu: at.cpu,
+            barriers: cpu.barriers,
+        };
+        let Some(ran) = self.ran.insert((vmid, vcpu), here) else {
+            return;
+        };
+        if ran.cpu != at.cpu && self.cpus[ran.cpu].barriers == ran.barriers {
+            let former = self.cpus[ran.cpu].now.mpidr;
+            let what = format!(
+                "enters the vCPU with MPIDR {vcpu:#x} of VMID {vmid}, which ran on pCPU {former:#x}, without DSB there since"
+            );
+            self.report(at, Rule::Migration, what);
         }
     }
 

@@ -86,6 +86,15 @@ pub struct Stale {
     pub narrowed: bool,
 }
 
+/// Where a vCPU was last entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    /// The CPU.
+    pub cpu: usize,
+    /// Its DSBs by then.
+    pub barriers: u64,
+}
+
 /// The state of everything.
 #[derive(Debug, Default)]
 pub struct Model {
@@ -103,6 +112,8 @@ pub struct Model {
     pub(crate) maps: u64,
     /// Lines that were written past the caches.
     pub(crate) past: usize,
+    /// Where each vCPU was last entered, by its VMID and VMPIDR_EL2.
+    pub(crate) ran: BTreeMap<(u16, u64), Ran>,
     pub(crate) sgir: Option<u64>,
     pub(crate) iar: Option<u64>,
     pub(crate) active: Vec<Active>,

@@ -122,6 +122,7 @@ impl Model {
             let cpu = &mut self.cpus[at.cpu];
             cpu.posted = cpu.posted.filter(|posted| !posted.read_back);
             cpu.waited = true;
+            cpu.barriers += u64::from(scope == Scope::Shared);
             cpu.acknowledged = None;
             self.see(at.cpu);
             self.complete_tlbis(at.cpu, scope);

@@ -41,13 +41,15 @@ pub enum Rule {
     Serror,
     /// A vCPU may use what the TLB holds of its sibling.
     Siblings,
+    /// A vCPU goes on elsewhere before what it has begun is complete.
+    Migration,
     /// The sanitizer cannot follow what EL2 does.
     Unfollowed,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::BreakBeforeMake,
         Self::NewEntry,
         Self::StaleEntry,
@@ -64,6 +66,7 @@ impl Rule {
         Self::PostedWrite,
         Self::Serror,
         Self::Siblings,
+        Self::Migration,
         Self::Unfollowed,
     ];
 
@@ -86,6 +89,7 @@ impl Rule {
             Self::PostedWrite => "posted-write",
             Self::Serror => "serror",
             Self::Siblings => "siblings",
+            Self::Migration => "migration",
             Self::Unfollowed => "unfollowed",
         }
     }
@@ -124,6 +128,9 @@ impl Rule {
             Self::Siblings => {
                 "DDI 0487, Use of ASIDs and VMIDs to reduce TLB maintenance requirements"
             }
+            Self::Migration => {
+                "DDI 0487, Ordering and completion of TLB maintenance instructions; Data Synchronization Barrier"
+            }
             Self::Unfollowed => "this is the sanitizer's own limit",
         }
     }
@@ -151,6 +158,9 @@ impl Rule {
             Self::PostedWrite => "read the register back, then DSB",
             Self::Serror => "at the switch: DSB, ISB, and a look at ISR_EL1",
             Self::Siblings => "TLBI VMALLE1, DSB, ISB before another vCPU of the VM runs",
+            Self::Migration => {
+                "put DSB ISH on the pCPU that the vCPU leaves, before another one may run it"
+            }
             Self::Unfollowed => "teach lab/sanitizer to follow it",
         }
     }

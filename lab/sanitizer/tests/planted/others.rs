@@ -292,3 +292,31 @@ fn a_sibling_runs_with_the_translations_of_another() {
     };
     judge(program, &[Rule::Siblings]);
 }
+
+#[test]
+fn a_vcpu_goes_on_elsewhere_before_what_it_has_begun_is_complete() {
+    fn migrate(machine: &mut Machine, barrier: Option<u32>) {
+        const VCPU: u64 = 1 << 31 | 5;
+        let mut second = Code::default();
+        prepare_guest(translate(second.sys(TPIDR, 0x2000)).sys(VMPIDR, VCPU))
+            // Behind the guest's call.
+            .sys(ELR, GUEST + 4)
+            .sys(SPSR, 0x3c5)
+            .ops(&[ERET]);
+        machine.second = Some(second);
+        machine.again.ops(barrier.as_slice());
+        machine.again.call(CPU_ON, 1, SECOND).sleep();
+        let code = translate(machine.first.sys(TPIDR, 0x1000));
+        enter(code.sys(VMPIDR, VCPU));
+    }
+    let programs: [Program; 3] = [
+        |machine, planted| migrate(machine, (!planted).then_some(DSB_ISH)),
+        // It waits for maintenance of its own CPU only.
+        |machine, planted| migrate(machine, Some(if planted { DSB_NSH } else { DSB_SY })),
+        // It waits for stores only.
+        |machine, planted| migrate(machine, Some(if planted { DSB_ISHST } else { DSB_ISH })),
+    ];
+    for program in programs {
+        judge(program, &[Rule::Migration]);
+    }
+}
