@@ -166,9 +166,8 @@ fn migrate_away(vcpu: &mut Vcpu) {
     };
     pcpu.leaves = None;
     pcpu.moves &= !LEAVES;
-    // What the guest has begun here (maintenance, stores) must be complete before the guest goes on
-    // elsewhere.
-    reg::dsb();
+    // What the guest has begun here (maintenance, stores) is complete before it goes on elsewhere:
+    // the registers of each vCPU are saved behind a DSB (`sched::vcpu_put`).
     let sent = INBOXES.get(to).is_some_and(|inbox| {
         let detach = || detach(pcpu, slot, to);
         inbox::send(inbox, to, &LOADS, &VCPU_LOCATION, detach, || arrival(to))

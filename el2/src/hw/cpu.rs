@@ -317,9 +317,10 @@ pub fn trap_waits(wfi: bool, wfe: bool) {
 
 /// Installs a vCPU on this pCPU: stage 2, identity, and EL1 as after a reset.
 pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
-    // No walk by speculation mixes two VMs (`core::cpu::errata`): the translation is on, and closed,
-    // until all registers are those of the new one. EPD0 and EPD1.
+    // No walk by speculation mixes two VMs (`core::cpu::errata`): first no walks (EPD0 and EPD1), then
+    // stage 1 on, until all registers are those of the new one; in the opposite order at the end.
     write!("tcr_el1", 1 << 7 | 1 << 23);
+    isb();
     write!("sctlr_el1", SCTLR_EL1 | 1);
     isb();
     write!("vttbr_el2", u64::from(vmid) << 48 | root);
@@ -350,8 +351,9 @@ pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
     write!("cntp_ctl_el0", 0);
     write!("mdscr_el1", 0);
     isb();
-    write!("tcr_el1", 0);
     write!("sctlr_el1", SCTLR_EL1);
+    isb();
+    write!("tcr_el1", 0);
     write!("elr_el2", entry);
     write!("spsr_el2", START);
     // SAFETY: [R-TLB] nothing of this VMID has run here; stale entries of a former boot must go.

@@ -172,23 +172,24 @@ restore_with_quirks:
     auxiliary_registers bring
 2:  tbz     x1, #1, .Lrestore_all
 // Walks by speculation (core/src/cpu/errata.rs) find the translation on, and closed, from before the
-// first register changes until all have: SCTLR_EL1.M, TCR_EL1.EPD0 and EPD1.
+// first register changes until all have: first no walks (TCR_EL1.EPD0 and EPD1), then stage 1 on
+// (SCTLR_EL1.M); at the end the next vCPU's SCTLR_EL1, and only then its TCR_EL1. In any other order
+// a walk could use the tables of a guest whose stage 1 is off.
     mov     x3, #0x80
     movk    x3, #0x80, lsl #16
+    mrs     x1, tcr_el1
+    orr     x1, x1, x3
+    msr     tcr_el1, x1
+    isb
     mrs     x1, sctlr_el1
-    mrs     x2, tcr_el1
     orr     x1, x1, #1
-    orr     x2, x2, x3
-    msr     tcr_el1, x2
     msr     sctlr_el1, x1
     isb
     machine_registers bring
-    ldp     x1, x2, [x0]
-    orr     x1, x1, #1
-    orr     x2, x2, x3
-    msr     tcr_el1, x2
-    msr     sctlr_el1, x1
     el1_registers bring
     isb
-    el1_control bring
+    ldp     x1, x2, [x0]
+    msr     sctlr_el1, x1
+    isb
+    msr     tcr_el1, x2
     b       restore_vectors

@@ -2,6 +2,7 @@
 
 use crate::decode::{Register, Scope, Tlbi};
 use crate::memory::{ByNumber, Numbers, Store};
+use crate::walks::Walks;
 
 /// Most CPUs that are told apart: a bit for each.
 pub const MOST: usize = 64;
@@ -14,6 +15,8 @@ pub const ROOT: u64 = 0x0000_ffff_ffff_fffe;
 pub struct Start {
     /// MPIDR_EL1
     pub mpidr: u64,
+    /// MIDR_EL1
+    pub midr: u64,
     /// SCTLR_EL2
     pub sctlr: u64,
     /// TTBR0_EL2
@@ -131,6 +134,8 @@ pub struct Cpu {
     pub looked: bool,
     /// Its DSBs of loads and stores that reach all PEs.
     pub barriers: u64,
+    /// Walks of EL1&0, on a core that does some by speculation.
+    pub walks: Walks,
     /// VMPIDR_EL2 of the vCPU of each VMID whose translations of stage 1 the TLB may hold.
     pub stage1_of: ByNumber<u64>,
 }

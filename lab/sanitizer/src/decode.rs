@@ -25,6 +25,12 @@ pub enum Register {
     Sre,
     /// PMSELR_EL0
     Selection,
+    /// TTBR0_EL1 or TTBR1_EL1
+    Ttbr1,
+    /// TCR_EL1
+    Tcr1,
+    /// SCTLR_EL1
+    Sctlr1,
     /// TPIDR_EL2, by which CPUs are told apart; writes are seen in program order.
     Tpidr,
 }
@@ -43,6 +49,9 @@ impl Register {
             Self::Cptr => "CPTR_EL2",
             Self::Sre => "ICC_SRE_EL2",
             Self::Selection => "PMSELR_EL0",
+            Self::Ttbr1 => "TTBR0_EL1 or TTBR1_EL1",
+            Self::Tcr1 => "TCR_EL1",
+            Self::Sctlr1 => "SCTLR_EL1",
             Self::Tpidr => "TPIDR_EL2",
         }
     }
@@ -276,6 +285,9 @@ fn move_to(word: u32) -> Option<Op> {
         (3, 4, 1, 1, 2) => Register::Cptr,
         (3, 4, 12, 9, 5) => Register::Sre,
         (3, 3, 9, 12, 5) => Register::Selection,
+        (3, 0, 2, 0, 0 | 1) => Register::Ttbr1,
+        (3, 0, 2, 0, 2) => Register::Tcr1,
+        (3, 0, 1, 0, 0) => Register::Sctlr1,
         (3, 4, 13, 0, 2) => Register::Tpidr,
         (3, 3, 9, 13, 1 | 2) => return Some(Op::Counter),
         (3, 0, 12, 11, 5..=7) => return Some(Op::Sgi),
@@ -372,6 +384,15 @@ mod tests {
         assert_eq!(op(0xd51c_1100), Some(Op::Write(Register::Hcr)));
         assert_eq!(op(0xd51c_1001), Some(Op::Write(Register::Sctlr)));
         assert_eq!(op(0xd51c_d05f), Some(Op::Write(Register::Tpidr)));
+        // msr ttbr0_el1, x0; msr ttbr1_el1, x0; msr tcr_el1, x0; msr sctlr_el1, x0
+        let stage1 = [0xd518_2000, 0xd518_2020, 0xd518_2040, 0xd518_1000].map(op);
+        let registers = [
+            Register::Ttbr1,
+            Register::Ttbr1,
+            Register::Tcr1,
+            Register::Sctlr1,
+        ];
+        assert_eq!(stage1, registers.map(|register| Some(Op::Write(register))));
         assert_eq!(op(0xd51c_4020), None); // msr elr_el2, x0
         assert_eq!(op(0xd518_cba0), Some(Op::Sgi)); // msr icc_sgi1r_el1, x0
         assert_eq!(op(0xd538_cc00), Some(Op::Gic)); // mrs x0, icc_iar1_el1

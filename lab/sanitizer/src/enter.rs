@@ -98,6 +98,9 @@ impl Model {
         if synchronizes {
             self.synchronize(at.cpu);
         }
+        if lower {
+            self.forget_walks(at.cpu);
+        }
     }
 
     /// Checks that interrupts which EL2 has made active or inactive are so before the guest ends one.

@@ -14,3 +14,4 @@ mod order;
 mod output;
 mod plugin;
 mod tables;
+mod walks;

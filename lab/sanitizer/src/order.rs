@@ -93,6 +93,7 @@ impl Model {
     pub(crate) fn synchronize(&mut self, cpu: usize) {
         let own = &mut self.cpus[cpu];
         own.pending.clear();
+        own.walks.synchronize();
         own.translation = None;
         own.tlbis.retain(|issued| !issued.complete);
         self.fresh
@@ -398,10 +399,17 @@ impl Model {
             Register::Tcr => Some(&mut now.tcr),
             Register::Sctlr => Some(&mut now.sctlr),
             Register::Mair | Register::Cptr | Register::Sre | Register::Selection => None,
+            Register::Ttbr1 | Register::Tcr1 | Register::Sctlr1 => {
+                return self.write_stage1(at, register, value);
+            }
             // Seen in program order; the plugin tells CPUs apart by it.
             Register::Tpidr => return,
         };
         let old = place.map_or(!value, |place| std::mem::replace(place, value));
+        if register == Register::Vttbr && (old ^ value) >> 48 != 0 {
+            self.change_vmid(at, value, machine);
+        }
+        let cpu = &mut self.cpus[at.cpu];
         cpu.pending.push(Pending {
             register,
             pc: at.pc,

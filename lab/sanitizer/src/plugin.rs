@@ -23,6 +23,7 @@ struct Registers {
     spsr: Register,
     tpidr: Register,
     mpidr: Register,
+    midr: Register,
     sctlr: Register,
     ttbr0: Register,
     tcr: Register,
@@ -112,6 +113,7 @@ impl Plugin for Sanitizer {
             spsr: find("SPSR_EL2"),
             tpidr: find("TPIDR_EL2"),
             mpidr: find("VMPIDR_EL2"),
+            midr: find("VPIDR_EL2"),
             sctlr: find("SCTLR_EL2"),
             ttbr0: find("TTBR0_EL2"),
             tcr: find("TCR_EL2"),
@@ -195,6 +197,7 @@ impl Sanitizer {
         let read = api::read;
         let start = Start {
             mpidr: read(registers.mpidr),
+            midr: read(registers.midr),
             sctlr: read(registers.sctlr),
             ttbr0: read(registers.ttbr0),
             tcr: read(registers.tcr),

@@ -147,6 +147,11 @@ pub struct Root {
 }
 
 impl Root {
+    /// Whether it maps anything.
+    pub const fn maps(&self) -> bool {
+        !self.inputs.is_empty()
+    }
+
     /// Returns the root at `pa` with its control register, or the reason why it can't be followed.
     pub fn new(stage: Stage, pa: u64, control: u64) -> Result<Self, &'static str> {
         if control >> 14 & 3 != 0 {

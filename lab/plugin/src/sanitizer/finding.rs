@@ -43,13 +43,15 @@ pub enum Rule {
     Siblings,
     /// A vCPU goes on elsewhere before what it has begun is complete.
     Migration,
+    /// A core that walks by speculation may mix registers of two vCPUs.
+    SpeculativeAt,
     /// The sanitizer cannot follow what EL2 does.
     Unfollowed,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::BreakBeforeMake,
         Self::NewEntry,
         Self::StaleEntry,
@@ -67,6 +69,7 @@ impl Rule {
         Self::Serror,
         Self::Siblings,
         Self::Migration,
+        Self::SpeculativeAt,
         Self::Unfollowed,
     ];
 
@@ -90,6 +93,7 @@ impl Rule {
             Self::Serror => "serror",
             Self::Siblings => "siblings",
             Self::Migration => "migration",
+            Self::SpeculativeAt => "speculative-at",
             Self::Unfollowed => "unfollowed",
         }
     }
@@ -131,6 +135,9 @@ impl Rule {
             Self::Migration => {
                 "DDI 0487, Ordering and completion of TLB maintenance instructions; Data Synchronization Barrier"
             }
+            Self::SpeculativeAt => {
+                "Cortex-A55 1530923, Cortex-A57 1319537, Cortex-A72 1319367, Cortex-A76 1165522"
+            }
             Self::Unfollowed => "this is the sanitizer's own limit",
         }
     }
@@ -160,6 +167,9 @@ impl Rule {
             Self::Siblings => "TLBI VMALLE1, DSB, ISB before another vCPU of the VM runs",
             Self::Migration => {
                 "put DSB ISH on the pCPU that the vCPU leaves, before another one may run it"
+            }
+            Self::SpeculativeAt => {
+                "walks off, ISB, stage 1 on, ISB; the registers of the next vCPU, ISB; its SCTLR_EL1, ISB, its TCR_EL1"
             }
             Self::Unfollowed => "teach lab/sanitizer to follow it",
         }

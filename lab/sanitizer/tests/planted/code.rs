@@ -56,6 +56,10 @@ pub const SGI1R: u32 = 0xd518_cba0;
 pub const SRE_EL2: u32 = 0xd51c_c9a0;
 pub const PMR: u32 = 0xd518_4600;
 pub const IGRPEN1: u32 = 0xd518_cce0;
+/// TTBR0_EL1, TCR_EL1, SCTLR_EL1
+pub const TTBR1: u32 = 0xd518_2000;
+pub const TCR1: u32 = 0xd518_2040;
+pub const SCTLR1: u32 = 0xd518_1000;
 pub const TPIDR: u32 = 0xd51c_d040;
 pub const VMPIDR: u32 = 0xd51c_00a0;
 

@@ -320,3 +320,65 @@ fn a_vcpu_goes_on_elsewhere_before_what_it_has_begun_is_complete() {
         judge(program, &[Rule::Migration]);
     }
 }
+
+#[test]
+fn a_core_that_walks_by_speculation_mixes_two_vcpus() {
+    /// TCR_EL1.EPD0 and EPD1, and SCTLR_EL1.M.
+    const OFF: u64 = 1 << 7 | 1 << 23;
+    const ON: u64 = 1;
+    /// A switch, of which one step is left out: no walks, stage 1 on, registers, SCTLR_EL1, TCR_EL1, each behind an ISB.
+    fn switch(machine: &mut Machine, left_out: Option<usize>) {
+        machine.cpu = "cortex-a72";
+        let writes: [&[(u32, u64)]; 5] = [
+            &[(TCR1, OFF)],
+            &[(SCTLR1, ON)],
+            &[(VTTBR, 2 << 48 | STAGE2), (TTBR1, STAGE2)],
+            &[(SCTLR1, 0)],
+            &[(TCR1, 0)],
+        ];
+        let again = machine.again.ops(&[DSB_SY, ISB, MRS_ISR]);
+        for (n, writes) in writes.into_iter().enumerate() {
+            if left_out != Some(2 * n) {
+                for (register, value) in writes {
+                    again.sys(*register, *value);
+                }
+            }
+            if left_out != Some(2 * n + 1) {
+                again.ops(&[ISB]);
+            }
+        }
+        let dropped = [ISB, TLBI_VMALLS12E1, IC_IALLU, DSB_NSH, ISB];
+        again.ops(&dropped);
+        enter(translate(&mut machine.first));
+    }
+    let programs: [Program; 6] = [
+        |machine, planted| switch(machine, planted.then_some(0)),
+        |machine, planted| switch(machine, planted.then_some(1)),
+        |machine, planted| switch(machine, planted.then_some(2)),
+        |machine, planted| switch(machine, planted.then_some(3)),
+        |machine, planted| switch(machine, planted.then_some(5)),
+        |machine, planted| switch(machine, planted.then_some(7)),
+    ];
+    for program in programs {
+        judge_entering(program, &[Rule::SpeculativeAt], 2);
+    }
+    // Nothing is found by a VMID that maps nothing, for which something is dropped, nor by the guest's own.
+    let program: Program = |machine, planted| {
+        const EMPTY: u64 = OTHER_FREE;
+        machine.cpu = "cortex-a72";
+        let root = if planted { STAGE2 } else { EMPTY };
+        let again = machine.again.sys(VTTBR, 2 << 48 | root).ops(&[ISB]);
+        again
+            .ops(&[TLBI_VMALLS12E1, DSB_NSH])
+            .sys(VTTBR, VTTBR_VALUE)
+            .ops(&[ISB]);
+        enter(translate(&mut machine.first).ops(&[DSB_SY]));
+    };
+    judge(program, &[Rule::SpeculativeAt]);
+    // A core that does none may do without.
+    let program: Program = |machine, planted| {
+        switch(machine, Some(0));
+        machine.cpu = if planted { "cortex-a72" } else { "cortex-a53" };
+    };
+    judge_entering(program, &[Rule::SpeculativeAt], 2);
+}
