@@ -16,7 +16,7 @@ use crate::hw::claim::Claim;
 use crate::hw::mmu::CopyWindows;
 use crate::hw::state::IDLE;
 use crate::hw::{cpu, sysreg as reg, timer};
-use crate::pcpu::{LEAVES, Pcpu, RunSlot};
+use crate::pcpu::{Pcpu, RunSlot};
 use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::vm::VCPU_LOCATION;
@@ -101,18 +101,16 @@ pub fn look(vcpu: &mut Vcpu) {
         balancer.measure(&mut pcpu.sched, &LOADS, timer::now());
         return look_again(vcpu, PAUSE_MS);
     }
-    if pcpu.leaves.is_none()
+    if !pcpu.moves.has_leaver()
         && let Some(chosen) = balancer.choose(&LOADS)
     {
-        pcpu.leaves = Some(chosen);
-        pcpu.moves |= LEAVES;
+        pcpu.moves.leave(chosen);
         // The vCPU migrates after the next switch. Marking all slots pending keeps that switch off
         // the fast path.
         pcpu.pending = u32::MAX;
         // If the vCPU runs, its turn ends here, and it migrates after the switch.
         pcpu.sched.bar(chosen.slot, true);
-        pcpu.look_again = true;
-        vcpu.exit_work = true;
+        vcpu.ask_again();
         migrate_away(vcpu);
     }
     look_again(vcpu, PERIOD_MS.wrapping_sub(PAUSE_MS));
@@ -135,11 +133,9 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     let Some(slot) = pcpu.sched.current().filter(|_| vcpu.slot != IDLE) else {
         return false;
     };
-    let mark = 1u32.wrapping_shl(slot as u32);
-    if pcpu.moves & mark == 0 {
+    if !pcpu.moves.take_comer(slot) {
         return false;
     }
-    pcpu.moves &= !mark;
     vcpu.slot = slot;
     vcpu.index = pcpu.index;
     let siblings = vcpu.gic.siblings;
@@ -161,11 +157,9 @@ fn migrate_away(vcpu: &mut Vcpu) {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
-    let Some(Move { slot, to }) = pcpu.leaves.filter(|chosen| chosen.slot != own) else {
+    let Some(Move { slot, to }) = pcpu.moves.take_leaver(own) else {
         return;
     };
-    pcpu.leaves = None;
-    pcpu.moves &= !LEAVES;
     // What the guest has begun here (maintenance, stores) is complete before it goes on elsewhere:
     // the registers of each vCPU are saved behind a DSB (`sched::vcpu_put`).
     let sent = INBOXES.get(to).is_some_and(|inbox| {
@@ -175,8 +169,7 @@ fn migrate_away(vcpu: &mut Vcpu) {
     if !sent {
         // The next decision may choose this vCPU again.
         pcpu.sched.bar(slot, false);
-        pcpu.look_again = true;
-        vcpu.exit_work = true;
+        vcpu.ask_again();
     }
 }
 
@@ -204,7 +197,7 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<(usize, MigratingVc
     }
     pcpu.pending &= !mark;
     // The vCPU may have migrated here and not run yet.
-    pcpu.moves &= !mark;
+    pcpu.moves.take_comer(slot);
     if pcpu.loaded == slot {
         pcpu.loaded = IDLE;
     }
@@ -255,7 +248,7 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     }
     pcpu.used = pcpu.used.max(slot.wrapping_add(1)).min(SLOTS);
     let mark = 1u32.wrapping_shl(slot as u32);
-    pcpu.moves |= mark;
+    pcpu.moves.come(slot);
     pcpu.pending |= mark;
     if let Some(last) = pcpu.last.get_mut(usize::from(run_slot.vm)) {
         *last = u8::MAX;

@@ -3,7 +3,7 @@
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::console::report::Reason;
-use bulkhead_core::cpu::exit::{self, SysReg, ec};
+use bulkhead_core::cpu::exit::{self, SysReg, Wait, ec};
 use bulkhead_core::cpu::inject::{self, Fault};
 use bulkhead_core::cpu::sysreg::{self, Access};
 use bulkhead_core::vgic::{Notify, VTIMER};
@@ -126,18 +126,16 @@ pub fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 /// Handles WFI and WFE that trap, which depends on the turn of the vCPU.
 fn wait(vcpu: &mut Vcpu, exit: Exit) {
     exit.next(vcpu, ExitClass::Wfx);
-    // ESR_EL2.TI: WFI, WFE, and WFIT and WFET, which the guest does not have and which may end at
-    // once.
-    match exit.esr & 3 {
-        0 if vcpu.gppt.is_some() && gppt::wait(vcpu) => {}
-        0 => {
+    match Wait::decode(exit.esr) {
+        Wait::Interrupt if vcpu.gppt.is_some() && gppt::wait(vcpu) => {}
+        Wait::Interrupt => {
             sched::wait(vcpu);
             if vcpu.exit_work {
                 lifecycle::do_exit_work(vcpu);
             }
         }
-        1 => sched::yield_cpu(vcpu),
-        _ => {}
+        Wait::Event => sched::yield_cpu(vcpu),
+        Wait::Timed => {}
     }
 }
 

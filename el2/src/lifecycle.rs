@@ -50,11 +50,9 @@ pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
     leave(vcpu)
 }
 
-/// Crashes the VM of the vCPU because of an SError; `esr` is the syndrome as EL2 took it.
-pub fn crash_by_serror(vcpu: &mut Vcpu, esr: u64) -> ! {
+/// Crashes the VM of the vCPU because of an SError; `syndrome` is ESR_EL2 as EL2 took it.
+pub fn crash_by_serror(vcpu: &mut Vcpu, syndrome: u64) -> ! {
     let pc = reg::elr();
-    // EC 0x2f: SError.
-    let syndrome = 0x2f << 26 | esr & 0x1ff_ffff;
     let now = reg::cycles();
     vcpu.stats.count(ExitClass::Serror, now, now, pc, syndrome);
     let reason = Reason::Fault {
@@ -128,10 +126,6 @@ pub fn take_off(vcpu: &mut Vcpu) {
     }
     timer::stop_guest_timer();
     deadlines::set(vcpu, Purpose::PhysicalTimer, None);
-    vcpu.gic.disable(vcpu.vtimer_intid);
-    if vcpu.has_ptimer {
-        vcpu.gic.disable(plan().header.board.ptimer_intid);
-    }
     if let Some(gppt) = &mut vcpu.gppt {
         gppt.reset(&vcpu.gic);
     }

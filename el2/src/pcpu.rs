@@ -3,7 +3,8 @@
 
 use bulkhead_abi::plan::{CpuPolicy, MAX_VMS, PAGE};
 use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
-use bulkhead_core::sched::balance::{Balancer, Move};
+use bulkhead_core::sched::balance::Balancer;
+use bulkhead_core::sched::balance::moves::Moves;
 use bulkhead_core::sched::bound::DRAIN_NS;
 use bulkhead_core::sched::{SLOTS, Scheduler};
 use bulkhead_core::vgic::WORDS;
@@ -18,8 +19,6 @@ use crate::plan::plan;
 use crate::profile::IO;
 use crate::vm::{Vm, vm};
 
-/// The bit of [`Pcpu::moves`] that says that a vCPU is to migrate away.
-pub const LEAVES: u32 = 1 << 31;
 /// The number of looks at interrupts between two slices of long work, at most.
 pub const POLLS: u32 = 32;
 /// The milliseconds in which each fair vCPU that is always ready runs once.
@@ -74,11 +73,8 @@ pub struct Pcpu {
     pub balancer: Option<Balancer>,
     /// Whether the load of this period has been measured.
     pub measured: bool,
-    /// The vCPU that is to migrate, and where it goes.
-    pub leaves: Option<Move>,
-    /// The work to be done after a switch: one bit for each slot whose vCPU has migrated here and
-    /// has not run yet, and [`LEAVES`].
-    pub moves: u32,
+    /// The migrations that are under way.
+    pub moves: Moves,
     /// The number of slots that may hold a vCPU: all slots below it.
     pub used: usize,
     /// The vCPUs by slot; only the first [`Self::used`] entries can be occupied.
@@ -145,8 +141,7 @@ impl Pcpu {
             gic: Gic::of(index),
             balancer: None,
             measured: false,
-            leaves: None,
-            moves: 0,
+            moves: Moves::new(),
             used: 0,
             run_slots: [None; SLOTS],
             pending: 0,

@@ -123,8 +123,7 @@ pub fn apply_limits(vcpu: &mut Vcpu) {
             balancer.allow(slot, balance::pool(&row));
         }
     }
-    pcpu.look_again = true;
-    vcpu.exit_work = true;
+    vcpu.ask_again();
 }
 
 /// Returns the scheduling policy that a row of the plan gives a vCPU.
@@ -235,7 +234,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
             comes = other;
         }
     }
-    if rests.is_none() && pcpu.moves != 0 {
+    if rests.is_none() && pcpu.moves.are_under_way() {
         comes.pcpu = Some(pcpu);
         is_new = balance::switched(comes);
         match comes.pcpu.take() {

@@ -379,6 +379,14 @@ impl Vcpu {
         self.service = Some(index);
     }
 
+    /// Makes EL2 ask the scheduler who runs, before a guest goes on.
+    pub fn ask_again(&mut self) {
+        if let Some(pcpu) = self.pcpu.as_deref_mut() {
+            pcpu.look_again = true;
+        }
+        self.exit_work = true;
+    }
+
     /// Whether the vCPU has debug registers.
     pub fn has_debugging(&self) -> bool {
         self.debugging.iter().any(Option::is_some)

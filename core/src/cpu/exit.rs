@@ -150,6 +150,29 @@ impl Mmio {
     }
 }
 
+/// A trapped WFI or WFE (ESR_EL2.TI).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// WFI: for an interrupt.
+    Interrupt,
+    /// WFE: for an event.
+    Event,
+    /// WFIT and WFET, which the guest does not have and which may end at once.
+    Timed,
+}
+
+impl Wait {
+    /// Decodes the syndrome of a trapped wait.
+    #[inline(always)]
+    pub const fn decode(esr: u64) -> Self {
+        match esr & 3 {
+            0 => Self::Interrupt,
+            1 => Self::Event,
+            _ => Self::Timed,
+        }
+    }
+}
+
 /// A trapped MRS or MSR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysReg {
@@ -197,6 +220,13 @@ mod tests {
             (4, 20, true)
         );
         assert_eq!(mmio.stored(0x1_2345_6789), 0x2345_6789);
+    }
+
+    #[test]
+    fn waits_are_told_apart() {
+        let waits = [0, 1, 2, 3].map(|ti| Wait::decode(ec::WFX << 26 | IL | 0xe << 20 | ti));
+        let timed = Wait::Timed;
+        assert_eq!(waits, [Wait::Interrupt, Wait::Event, timed, timed]);
     }
 
     #[test]

@@ -17,6 +17,8 @@
 //! computed from measurements: no pCPU waits for another, and outdated numbers cause a move that
 //! the next period corrects.
 
+pub mod moves;
+
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::plan::MAX_PCPUS;

@@ -21,6 +21,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// a vCPU that was the last one awake ([`Self::is_last`]), during which nothing else happened.
     /// Returns until when the turn of the vCPU, which begins now, lasts; WFI and WFE trap as before.
     /// `None` if the vCPU may not run yet: the caller has to call [`Self::next`].
+    #[inline(always)]
     pub fn slept(&mut self, from: u64, now: u64) -> Option<u64> {
         self.settle(from);
         self.charged = now;

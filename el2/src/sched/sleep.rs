@@ -32,7 +32,7 @@ fn sleep_here(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) -> Option<Why> {
     let mut is_woken = false;
     if pcpu.sched.is_last()
         && !pcpu.look_again
-        && pcpu.moves == 0
+        && !pcpu.moves.are_under_way()
         && !vcpu.group0
         && vcpu.gppt.is_none()
     {

@@ -125,6 +125,21 @@ pub fn figures(
     Ok(figures)
 }
 
+/// The figures of operations that a run on this GIC has given.
+///
+/// # Errors
+///
+/// An operation has no marks.
+pub fn operations(budgets: &Budgets, gic: Gic, run: &Run) -> Result<Vec<Figure>, Failure> {
+    let budgets = budgets.figures.iter();
+    let named = budgets.filter(|budget| budget.gic == gic && budget.share.is_none());
+    let named = named.map(|budget| (budget, budget.measured.as_deref().unwrap_or(&budget.name)));
+    let operations = named.filter(|(_, name)| FIGURES.iter().any(|figure| figure.name == *name));
+    operations
+        .map(|(budget, name)| operation(budget, name, run))
+        .collect()
+}
+
 fn operation(budget: &Budget, name: &str, run: &Run) -> Result<Figure, Failure> {
     let known = FIGURES.iter().find(|figure| figure.name == name);
     let counted = known.and_then(|figure| Some((figure, run.profile.figures.get(&figure.id)?)));

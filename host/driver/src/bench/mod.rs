@@ -31,13 +31,14 @@ pub use picture::svg;
 pub use published::{FILE as PUBLISHED, Published};
 pub use realtime::Realtime;
 pub use realtime_io::RealtimeIo;
-pub use subject::{Subject, demo_plan};
+pub use subject::{Make, Subject, demo_plan};
 pub use table::table;
 pub(crate) use variant::variant;
 
 use std::thread;
 
 use bulkhead_model::failure::Failure;
+use bulkhead_runner::build;
 use bulkhead_runner::cross_build::{self, Build};
 use bulkhead_runner::profile::{Profile, Program};
 
@@ -103,6 +104,34 @@ pub fn attribute_devices(names: &[String]) -> Result<Option<String>, Failure> {
     Ok(Some(text))
 }
 
+/// The figures of operations and of switches on a GIC, with systems that `make` builds: those that show first what a change of EL2 costs.
+///
+/// # Errors
+///
+/// As [`measure`].
+pub fn operations(gic: Gic, make: Make<'_>) -> Result<Vec<Figure>, Failure> {
+    let budgets = Budgets::load()?;
+    let (run, _) = run_operations(&budgets, gic, make)?;
+    figures::operations(&budgets, gic, &run)
+}
+
+fn run_operations(
+    budgets: &Budgets,
+    gic: Gic,
+    make: Make<'_>,
+) -> Result<(subject::Run, Program), Failure> {
+    let subject = Subject::build(gic, make)?;
+    let el2 = Program::read(&subject.el2)?;
+    budgets.check_names(gic, &el2.el2()?)?;
+    let mut run = subject.run(&el2)?;
+    for turns in Subject::build_turns(gic, make)? {
+        let turns = turns.run(&el2)?;
+        run.profile.figures.extend(turns.profile.figures);
+        run.latencies.extend(turns.latencies);
+    }
+    Ok((run, el2))
+}
+
 /// Builds the bench system, runs it under the profiler and returns all figures. `others` are profiles of further runs,
 /// among whose exits the longest is looked for too. With `realtime`, the figures of a real-time Linux are measured too,
 /// which takes longest.
@@ -113,18 +142,7 @@ pub fn attribute_devices(names: &[String]) -> Result<Option<String>, Failure> {
 /// of a name by which a figure counts.
 pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failure> {
     let budgets = Budgets::load()?;
-    let measured = |gic| {
-        let subject = Subject::build(gic)?;
-        let el2 = Program::read(&subject.el2)?;
-        budgets.check_names(gic, &el2.el2()?)?;
-        let mut run = subject.run(&el2)?;
-        for turns in Subject::build_turns(gic)? {
-            let turns = turns.run(&el2)?;
-            run.profile.figures.extend(turns.profile.figures);
-            run.latencies.extend(turns.latencies);
-        }
-        Ok::<_, Failure>((run, el2))
-    };
+    let measured = |gic| run_operations(&budgets, gic, &|system| build::build(system));
     // Each QEMU takes one of the host's CPUs, and counts the same whatever another one does. Those with a Linux take as long as
     // all others together.
     let (ours, linux) = thread::scope(|scope| {

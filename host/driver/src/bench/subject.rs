@@ -2,14 +2,14 @@
 //! fair or one a server, and three; two with the `sleep-cost` guest on one CPU, and a server with it alone. Those of devices are in `devices.rs`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bulkhead_profiler::{Marks, Profile};
 
 use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::Effort;
-use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::build::Built;
 use bulkhead_runner::cross_build;
 use bulkhead_runner::emulated;
 use bulkhead_runner::prepare::{self, Stopped};
@@ -41,6 +41,9 @@ const ALONE_V2: &str = "lab/systems/bench-alone-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
 /// Frequency of the counter at which one tick is one instruction.
 pub(super) const COUNTER: &str = ",cntfrq=1000000000";
+
+/// Builds a system from its description.
+pub type Make<'a> = &'a dyn Fn(&Path) -> Result<Built, Stopped>;
 
 /// Results of a run.
 #[derive(Clone, Debug, Default)]
@@ -95,13 +98,13 @@ impl Subject {
     /// # Errors
     ///
     /// Something can't be built, or a tool is missing.
-    pub fn build(gic: Gic) -> Result<Self, Failure> {
+    pub fn build(gic: Gic, make: Make<'_>) -> Result<Self, Failure> {
         let system = match gic {
             Gic::V3 => BENCH,
             Gic::V2 => BENCH_V2,
         };
         let last = format!("bench: {} operations each", operations::OPERATIONS);
-        Self::build_one(system, "bench", last)
+        Self::build_one(system, "bench", last, make)
     }
 
     /// Builds the systems in which vCPUs share a pCPU or have a part of it.
@@ -109,7 +112,7 @@ impl Subject {
     /// # Errors
     ///
     /// Something can't be built, or a tool is missing.
-    pub fn build_turns(gic: Gic) -> Result<Vec<Self>, Failure> {
+    pub fn build_turns(gic: Gic, make: Make<'_>) -> Result<Vec<Self>, Failure> {
         let systems = match gic {
             Gic::V3 => [TURNS, SERVER, TIMERS, SLEEP, ALONE],
             Gic::V2 => [TURNS_V2, SERVER_V2, TIMERS_V2, SLEEP_V2, ALONE_V2],
@@ -118,12 +121,12 @@ impl Subject {
         let [switch, sleep] = guests.map(|guest| (guest, format!("{guest}: all seen")));
         let guests = [&switch, &switch, &switch, &sleep, &sleep];
         let each = systems.into_iter().zip(guests);
-        each.map(|(system, (guest, last))| Self::build_one(system, guest, last.clone()))
+        each.map(|(system, (guest, last))| Self::build_one(system, guest, last.clone(), make))
             .collect()
     }
 
-    fn build_one(system: &str, guest: &str, last: String) -> Result<Self, Failure> {
-        let built = build(&checkout::root().join(system)).map_err(plain)?;
+    fn build_one(system: &str, guest: &str, last: String, make: Make<'_>) -> Result<Self, Failure> {
+        let built = make(&checkout::root().join(system)).map_err(plain)?;
         Self::of(built, guest, last)
     }
 

@@ -158,7 +158,7 @@ impl<'a> Bench<'a> {
     /// Runs a test on EL2 as it is; returns its cost.
     fn unchanged(&self, copy: &Copy, name: &str) -> Result<RunCost, Failure> {
         let Some(test) = self.tests.get(name) else {
-            let advice = "`./bulkhead test --list` names all; system/ and matrix/ can be used";
+            let advice = "`./bulkhead test --list` names all; system/, matrix/ and figures/operations/ can be used";
             let what = format!("no test of a system is called `{name}`");
             return Err(Failure::input(what, "", advice));
         };

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 
+use bulkhead_runner::build;
+
 use super::suite::{Context, Job, Test};
 use super::tool;
 use crate::bench;
@@ -54,7 +56,21 @@ pub fn tests() -> Vec<Test> {
         Box::new(twice),
     );
     let why = "it measures all but the same again; `figures/ceilings` measures twice what shows a difference first";
-    tests.chain([last, twice.on_request(why)]).collect()
+    let tests = tests.chain([last, twice.on_request(why)]);
+    tests.chain(operation_tests()).collect()
+}
+
+/// Those of what operations and switches cost, on each GIC.
+pub fn operation_tests() -> Vec<Test> {
+    let gics = [("v3", bench::Gic::V3), ("v2", bench::Gic::V2)];
+    let tests = gics.map(|(name, gic)| {
+        let claim = "No operation of a guest and no switch costs more than its ceiling.";
+        let job: Job = Box::new(move |context| operations(context, gic));
+        let why =
+            "`figures/ceilings` measures them with all others; mutants are tried by them alone";
+        Test::parallel(&format!("figures/operations/{name}"), claim, job).on_request(why)
+    });
+    tests.into()
 }
 
 /// Looks for the longest exit in what the system tests have left.
@@ -141,6 +157,32 @@ fn figures(_: &Context) -> Result<String, Vec<String>> {
         Ok(format!("{} figures", measured.figures.len()))
     } else {
         Err(wrong)
+    }
+}
+
+fn operations(context: &Context, gic: bench::Gic) -> Result<String, Vec<String>> {
+    let trial = context.trial.as_ref();
+    let measured = match trial {
+        Some(trial) => bench::operations(gic, &|system| trial.build(system)),
+        None => bench::operations(gic, &|system| build::build(system)),
+    };
+    if let Some(trial) = trial {
+        trial.note_measured();
+    }
+    let figures = measured.map_err(|failure| vec![failure.to_string()])?;
+    let above = figures.iter().filter(|figure| !figure.holds());
+    let above: Vec<String> = above
+        .map(|it| {
+            format!(
+                "{} is {} {}, above {}",
+                it.name, it.value, it.unit, it.ceiling
+            )
+        })
+        .collect();
+    if above.is_empty() && !figures.is_empty() {
+        Ok(format!("{} figures", figures.len()))
+    } else {
+        Err(above)
     }
 }
 

@@ -43,9 +43,8 @@ mod watch;
 
 pub(crate) use cargo::cargo;
 pub use catalogue::all;
-pub use matrix::tests as matrix_tests;
 pub use scenario::{Scenario, SystemSource};
 pub use suite::{Context, Done, Test, Told, run};
-pub use systems::{scenarios, tests as system_tests};
-pub use trial::Trial;
+pub use systems::scenarios;
+pub use trial::{Trial, tests as trial_tests};
 pub use watch::{Ending, RunCost};

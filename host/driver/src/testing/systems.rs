@@ -221,7 +221,13 @@ pub(super) fn boot(
     let trial = context.trial.as_ref();
     let logs = trial.map_or(&context.logs, |trial| &trial.folder);
     let instruments = logs.join("profiles").join(folder);
-    let profile = profiler(&instruments, &system.el2, period).map_err(why)?;
+    let profile = profiler(&instruments, &system.el2, period);
+    let profile = profile.inspect_err(|failure| {
+        if let Some(trial) = trial {
+            trial.note_refusal(failure);
+        }
+    });
+    let profile = profile.map_err(why)?;
     let sanitizer = Sanitizer::attach(&instruments, &system).map_err(why)?;
     let mut qemu = Qemu {
         cpu: cpu.to_owned(),
@@ -283,7 +289,7 @@ pub(super) fn boot(
     match ended.ending {
         Ending::CpuTime => wrong.push("it took far more CPU time than it does".to_owned()),
         Ending::Still => wrong.push("it stood still".to_owned()),
-        Ending::Itself | Ending::Judge | Ending::Guard => {}
+        Ending::Itself | Ending::Judge | Ending::Guard | Ending::Unfit => {}
     }
     if let Some((invariant, place)) = &transcript.refused {
         wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));

@@ -5,18 +5,34 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bulkhead_model::failure::Failure;
+use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_runner::Effort;
+use bulkhead_runner::build::{self, Built};
 use bulkhead_runner::cross_build::Build;
+use bulkhead_runner::prepare::Stopped;
 use bulkhead_runner::run::System;
 
+use super::suite::Test;
 use super::watch::{Bounds, Ended, Ending, RunCost};
+use super::{end_to_end, matrix, systems};
 
 /// Seconds of the host's clock after which nothing is known: neither that a run hangs nor that it does not.
 const GUARD: Duration = Duration::from_secs(900);
 
 /// Function that gives the program of EL2 for a build.
 type El2 = Box<dyn Fn(Build) -> Result<PathBuf, Failure> + Send + Sync>;
+
+/// The tests that can be run on such an EL2: of systems, of the matrix, and of what operations cost.
+///
+/// # Errors
+///
+/// The descriptions of systems cannot be read.
+pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
+    let mut tests = systems::tests(root)?;
+    tests.extend(matrix::tests());
+    tests.extend(end_to_end::operation_tests());
+    Ok(tests)
+}
 
 /// Properties of a run of tests on such an EL2 that others do not have.
 pub struct Trial {
@@ -49,6 +65,15 @@ impl Trial {
             .map_err(|stopped| Failure::from(stopped).to_string())
     }
 
+    /// The same, of a system that is measured.
+    ///
+    /// # Errors
+    ///
+    /// The description is wrong, or there is no EL2 for it.
+    pub fn build(&self, description: &Path) -> Result<Built, Stopped> {
+        build::build_with(description, self.effort, &self.el2, &self.folder)
+    }
+
     /// Returns the bounds at which a run of QEMU is ended.
     pub const fn bounds(&self) -> Bounds {
         Bounds {
@@ -59,7 +84,23 @@ impl Trial {
 
     /// Records how a run has ended.
     pub fn note(&self, ended: &Ended) {
+        self.push(ended.ending, ended.cost);
+    }
+
+    /// Records that a run did not begin because an instrument does not find what it watches in EL2.
+    pub fn note_refusal(&self, failure: &Failure) {
+        if failure.outcome == Outcome::Failed {
+            self.push(Ending::Unfit, RunCost::default());
+        }
+    }
+
+    /// Records that systems were measured, of which each has an end of its own.
+    pub fn note_measured(&self) {
+        self.push(Ending::Itself, RunCost::default());
+    }
+
+    fn push(&self, ending: Ending, cost: RunCost) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.push((ended.ending, ended.cost));
+        runs.push((ending, cost));
     }
 }

@@ -65,6 +65,8 @@ pub enum Ending {
     Still,
     /// The guard time was over.
     Guard,
+    /// It did not begin: EL2 lacks a function that is watched.
+    Unfit,
 }
 
 /// End of a run of an emulator.

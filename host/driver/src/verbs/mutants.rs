@@ -10,7 +10,7 @@ use bulkhead_model::checkout;
 use bulkhead_model::failure::{Failure, Outcome};
 
 use crate::mutants::{Bench, Fate, Mutant, Source, Tables, Told, Work, draw, mutants, sources};
-use crate::testing::{RunCost, matrix_tests, system_tests};
+use crate::testing::{RunCost, trial_tests};
 
 /// Number of mutants that are drawn if the command line does not say it.
 const SAMPLE: usize = 10;
@@ -63,8 +63,7 @@ fn act(args: &Args) -> Result<Outcome, Failure> {
         Work { mutant, tests }
     });
     let work: Vec<Work> = work.collect();
-    let mut tests = system_tests(&root)?;
-    tests.extend(matrix_tests());
+    let tests = trial_tests(&root)?;
     let say = |text: String| match args.json {
         true => eprintln!("{text}"),
         false => println!("{text}"),
