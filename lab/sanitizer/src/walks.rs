@@ -9,7 +9,7 @@ use bulkhead_plugin::sanitizer::Rule;
 use crate::cpu::ROOT;
 use crate::decode::Register;
 use crate::model::{At, Machine, Model};
-use crate::tables::Stage;
+use crate::tables::{Root, Stage};
 
 /// TCR_EL1.EPD0 and EPD1
 const OFF: u64 = 1 << 7 | 1 << 23;
@@ -93,12 +93,12 @@ impl Model {
         if !cpu.walks.mixed && cpu.last_guest == Some(vmid) {
             return;
         }
-        let vtcr = cpu.now.vtcr;
-        let Some(index) = self.root(at, Stage::Guest, vttbr & ROOT, vtcr) else {
-            return;
-        };
-        self.walk(at, index, machine);
-        if self.roots[index].maps() {
+        let named = |root: &Root| root.stage == Stage::Guest && root.pa == vttbr & ROOT;
+        let known = self.roots.iter().position(named);
+        if let Some(index) = known {
+            self.walk(at, index, machine);
+        }
+        if known.is_none_or(|index| self.roots[index].maps()) {
             self.changes_vcpu(at, Register::Vttbr);
         }
     }

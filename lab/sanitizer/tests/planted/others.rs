@@ -2,6 +2,7 @@
 
 use super::*;
 
+const SYSTEM_OFF: u64 = 0x8400_0008;
 /// PSCI CPU_ON for 64 bits.
 const CPU_ON: u64 = 0xc400_0003;
 const FLAG: u64 = FREE + 0x1000;
@@ -364,15 +365,20 @@ fn a_core_that_walks_by_speculation_mixes_two_vcpus() {
     }
     // Nothing is found by a VMID that maps nothing, for which something is dropped, nor by the guest's own.
     let program: Program = |machine, planted| {
-        const EMPTY: u64 = OTHER_FREE;
         machine.cpu = "cortex-a72";
-        let root = if planted { STAGE2 } else { EMPTY };
-        let again = machine.again.sys(VTTBR, 2 << 48 | root).ops(&[ISB]);
+        let again = &mut machine.again;
+        if !planted {
+            again.store(guest_entry(GUEST), 0);
+            again.store(guest_entry(SECOND_BLOCK), 0);
+        }
         again
-            .ops(&[TLBI_VMALLS12E1, DSB_NSH])
+            .ops(&[DSB_ISHST, TLBI_VMALLS12E1, DSB_ISH])
+            .sys(VTTBR, 2 << 48 | STAGE2)
+            .ops(&[ISB, TLBI_VMALLS12E1, DSB_ISH])
             .sys(VTTBR, VTTBR_VALUE)
-            .ops(&[ISB]);
-        enter(translate(&mut machine.first).ops(&[DSB_SY]));
+            .ops(&[ISB])
+            .call(SYSTEM_OFF, 0, 0);
+        enter(translate(&mut machine.first));
     };
     judge(program, &[Rule::SpeculativeAt]);
     // A core that does none may do without.
