@@ -130,7 +130,6 @@ pub fn take_off(vcpu: &mut Vcpu) {
         gppt.reset(&vcpu.gic);
     }
     vcpu.runs = false;
-    vcpu.exit_work = false;
     vcpu.serror = 0;
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) {
         let whom = vcpu.vgic.leave(&vm.dist, &mut vcpu.gic);
