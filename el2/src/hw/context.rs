@@ -73,12 +73,12 @@ impl Context {
 
 /// Invalidates the translations and instructions that this pCPU has cached for the current VM from
 /// before one of its vCPUs migrated here: from a former life of the VM, or from another boot.
-/// Changes that the guest itself has made elsewhere are broadcast (HCR_EL2.FB).
+/// Changes that the guest itself has made elsewhere are broadcast (HCR_EL2.FB). The caller has
+/// synchronised VTTBR_EL2.
 pub fn forget_former_life() {
     // SAFETY: [R-TLB] the guest has not run since its registers were restored.
     unsafe {
         core::arch::asm!(
-            "isb",
             "dsb nshst",
             "tlbi vmalls12e1",
             "ic iallu",
