@@ -68,7 +68,7 @@ pub fn operation_tests() -> Vec<Test> {
         let job: Job = Box::new(move |context| operations(context, gic));
         let why =
             "`figures/ceilings` measures them with all others; mutants are tried by them alone";
-        Test::parallel(&format!("figures/operations/{name}"), claim, job).on_request(why)
+        Test::parallel(format!("figures/operations/{name}"), claim, job).on_request(why)
     });
     tests.into()
 }

@@ -38,6 +38,7 @@ pub mod terminal;
 mod test_programs;
 mod tool;
 mod trial;
+mod trial_tests;
 mod uboot;
 mod watch;
 
@@ -46,5 +47,6 @@ pub use catalogue::all;
 pub use scenario::{Scenario, SystemSource};
 pub use suite::{Context, Done, Test, Told, run};
 pub use systems::scenarios;
-pub use trial::{Trial, tests as trial_tests};
+pub use trial::Trial;
+pub use trial_tests::tests as trial_tests;
 pub use watch::{Ending, RunCost};

@@ -3,7 +3,7 @@
 use crate::mutants::{self, Bench, Fate, Tables, Work};
 
 use super::suite::{Context, Job, Test};
-use super::trial;
+use super::trial_tests;
 
 /// Number of mutants that are drawn.
 const COUNT: usize = 4;
@@ -39,7 +39,7 @@ fn sample(context: &Context) -> Result<String, Vec<String>> {
         }
     });
     let work: Vec<Work> = work.collect();
-    let tests = trial::tests(root).map_err(why)?;
+    let tests = trial_tests::tests(root).map_err(why)?;
     let mut bench = Bench::new(root.clone(), &tests, &sources);
     let fates = bench.run(&work, 1, &mut |_| {}).map_err(why)?;
     let mut wrong = Vec::new();

@@ -12,27 +12,13 @@ use bulkhead_runner::cross_build::Build;
 use bulkhead_runner::prepare::Stopped;
 use bulkhead_runner::run::System;
 
-use super::suite::Test;
 use super::watch::{Bounds, Ended, Ending, RunCost};
-use super::{end_to_end, matrix, systems};
 
 /// Seconds of the host's clock after which nothing is known: neither that a run hangs nor that it does not.
 const GUARD: Duration = Duration::from_secs(900);
 
 /// Function that gives the program of EL2 for a build.
 type El2 = Box<dyn Fn(Build) -> Result<PathBuf, Failure> + Send + Sync>;
-
-/// The tests that can be run on such an EL2: of systems, of the matrix, and of what operations cost.
-///
-/// # Errors
-///
-/// The descriptions of systems cannot be read.
-pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
-    let mut tests = systems::tests(root)?;
-    tests.extend(matrix::tests());
-    tests.extend(end_to_end::operation_tests());
-    Ok(tests)
-}
 
 /// Properties of a run of tests on such an EL2 that others do not have.
 pub struct Trial {
