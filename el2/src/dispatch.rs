@@ -77,14 +77,10 @@ impl Exit {
     fn inject(self, vcpu: &mut Vcpu, class: ExitClass, fault: Fault) {
         let before = cpu::before();
         if inject::is_lost(&before, fault) {
-            let address = match fault {
-                Fault::Data(address) | Fault::Fetch(address) => address,
-                Fault::Undefined | Fault::Trapped => 0,
-            };
             let (syndrome, pc) = (self.esr, self.pc);
             let reason = Reason::Fault {
                 syndrome,
-                address,
+                address: fault.address(),
                 pc,
                 fault: Some(fault),
             };

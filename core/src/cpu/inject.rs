@@ -120,6 +120,16 @@ pub enum Fault {
     Fetch(u64),
 }
 
+impl Fault {
+    /// Returns the virtual address of the access; 0 for what is no access.
+    pub const fn address(self) -> u64 {
+        match self {
+            Self::Data(address) | Self::Fetch(address) => address,
+            Self::Undefined | Self::Trapped => 0,
+        }
+    }
+}
+
 /// Offset from VBAR_EL1 at which an exception enters a guest in state `spsr`, or `None` if it ran
 /// in a state that a VM does not have (AArch32).
 const fn vector(spsr: u64) -> Option<u64> {
@@ -257,6 +267,17 @@ mod tests {
             ..before
         };
         assert!(is_lost(&at_vector, Fault::Fetch(at_vector.pc)));
+    }
+
+    #[test]
+    fn what_is_no_access_has_no_address() {
+        let faults = [
+            Fault::Data(7),
+            Fault::Fetch(8),
+            Fault::Undefined,
+            Fault::Trapped,
+        ];
+        assert_eq!(faults.map(Fault::address), [7, 8, 0, 0]);
     }
 
     #[test]
