@@ -101,10 +101,10 @@ pub fn look(vcpu: &mut Vcpu) {
         balancer.measure(&mut pcpu.sched, &LOADS, timer::now());
         return look_again(vcpu, PAUSE_MS);
     }
-    if !pcpu.moves.has_leaver()
+    if !pcpu.moves.has_outgoing()
         && let Some(chosen) = balancer.choose(&LOADS)
     {
-        pcpu.moves.leave(chosen);
+        pcpu.moves.set_outgoing(chosen);
         // The vCPU migrates after the next switch. Marking all slots pending keeps that switch off
         // the fast path.
         pcpu.pending = u32::MAX;
@@ -133,7 +133,7 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     let Some(slot) = pcpu.sched.current().filter(|_| vcpu.slot != IDLE) else {
         return false;
     };
-    if !pcpu.moves.take_comer(slot) {
+    if !pcpu.moves.take_incoming(slot) {
         return false;
     }
     vcpu.slot = slot;
@@ -157,7 +157,7 @@ fn migrate_away(vcpu: &mut Vcpu) {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
-    let Some(Move { slot, to }) = pcpu.moves.take_leaver(own) else {
+    let Some(Move { slot, to }) = pcpu.moves.take_outgoing(own) else {
         return;
     };
     // What the guest has begun here (maintenance, stores) is complete before it goes on elsewhere:
@@ -197,7 +197,7 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<(usize, MigratingVc
     }
     pcpu.pending &= !mark;
     // The vCPU may have migrated here and not run yet.
-    pcpu.moves.take_comer(slot);
+    pcpu.moves.take_incoming(slot);
     if pcpu.loaded == slot {
         pcpu.loaded = IDLE;
     }
@@ -248,7 +248,7 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     }
     pcpu.used = pcpu.used.max(slot.wrapping_add(1)).min(SLOTS);
     let mark = 1u32.wrapping_shl(slot as u32);
-    pcpu.moves.come(slot);
+    pcpu.moves.add_incoming(slot);
     pcpu.pending |= mark;
     if let Some(last) = pcpu.last.get_mut(usize::from(run_slot.vm)) {
         *last = u8::MAX;

@@ -26,11 +26,11 @@ pub enum Register {
     /// PMSELR_EL0
     Selection,
     /// TTBR0_EL1 or TTBR1_EL1
-    Ttbr1,
+    El1Ttbr,
     /// TCR_EL1
-    Tcr1,
+    El1Tcr,
     /// SCTLR_EL1
-    Sctlr1,
+    El1Sctlr,
     /// TPIDR_EL2, by which CPUs are told apart; writes are seen in program order.
     Tpidr,
 }
@@ -49,9 +49,9 @@ impl Register {
             Self::Cptr => "CPTR_EL2",
             Self::Sre => "ICC_SRE_EL2",
             Self::Selection => "PMSELR_EL0",
-            Self::Ttbr1 => "TTBR0_EL1 or TTBR1_EL1",
-            Self::Tcr1 => "TCR_EL1",
-            Self::Sctlr1 => "SCTLR_EL1",
+            Self::El1Ttbr => "TTBR0_EL1 or TTBR1_EL1",
+            Self::El1Tcr => "TCR_EL1",
+            Self::El1Sctlr => "SCTLR_EL1",
             Self::Tpidr => "TPIDR_EL2",
         }
     }
@@ -285,9 +285,9 @@ fn move_to(word: u32) -> Option<Op> {
         (3, 4, 1, 1, 2) => Register::Cptr,
         (3, 4, 12, 9, 5) => Register::Sre,
         (3, 3, 9, 12, 5) => Register::Selection,
-        (3, 0, 2, 0, 0 | 1) => Register::Ttbr1,
-        (3, 0, 2, 0, 2) => Register::Tcr1,
-        (3, 0, 1, 0, 0) => Register::Sctlr1,
+        (3, 0, 2, 0, 0 | 1) => Register::El1Ttbr,
+        (3, 0, 2, 0, 2) => Register::El1Tcr,
+        (3, 0, 1, 0, 0) => Register::El1Sctlr,
         (3, 4, 13, 0, 2) => Register::Tpidr,
         (3, 3, 9, 13, 1 | 2) => return Some(Op::Counter),
         (3, 0, 12, 11, 5..=7) => return Some(Op::Sgi),
@@ -387,10 +387,10 @@ mod tests {
         // msr ttbr0_el1, x0; msr ttbr1_el1, x0; msr tcr_el1, x0; msr sctlr_el1, x0
         let stage1 = [0xd518_2000, 0xd518_2020, 0xd518_2040, 0xd518_1000].map(op);
         let registers = [
-            Register::Ttbr1,
-            Register::Ttbr1,
-            Register::Tcr1,
-            Register::Sctlr1,
+            Register::El1Ttbr,
+            Register::El1Ttbr,
+            Register::El1Tcr,
+            Register::El1Sctlr,
         ];
         assert_eq!(stage1, registers.map(|register| Some(Op::Write(register))));
         assert_eq!(op(0xd51c_4020), None); // msr elr_el2, x0

@@ -399,7 +399,7 @@ impl Model {
             Register::Tcr => Some(&mut now.tcr),
             Register::Sctlr => Some(&mut now.sctlr),
             Register::Mair | Register::Cptr | Register::Sre | Register::Selection => None,
-            Register::Ttbr1 | Register::Tcr1 | Register::Sctlr1 => {
+            Register::El1Ttbr | Register::El1Tcr | Register::El1Sctlr => {
                 return self.write_stage1(at, register, value);
             }
             // Seen in program order; the plugin tells CPUs apart by it.

@@ -127,21 +127,21 @@ impl Model {
         }
         let walks = self.cpus[at.cpu].walks;
         let (becomes, relies) = match register {
-            Register::Tcr1 => (value & OFF == OFF, "walks go on again"),
-            Register::Sctlr1 => (value & ON == ON, "SCTLR_EL1 changes"),
+            Register::El1Tcr => (value & OFF == OFF, "walks go on again"),
+            Register::El1Sctlr => (value & ON == ON, "SCTLR_EL1 changes"),
             _ => return self.changes_vcpu(at, register),
         };
-        let is_off = register == Register::Tcr1 && becomes;
+        let is_off = register == Register::El1Tcr && becomes;
         if let Some(pc) = walks.written.filter(|_| !is_off) {
             let what = format!("{relies} before the write at pc {pc:#x} is synchronised");
             self.report(at, Rule::SpeculativeAt, what);
         }
-        if register == Register::Sctlr1 && becomes && walks.off != Holds::Yes {
+        if register == Register::El1Sctlr && becomes && walks.off != Holds::Yes {
             let what = "stage 1 goes on before walks are off".to_owned();
             self.report(at, Rule::SpeculativeAt, what);
         }
         let walks = &mut self.cpus[at.cpu].walks;
-        if register == Register::Tcr1 {
+        if register == Register::El1Tcr {
             walks.off = Holds::written(becomes);
         } else {
             walks.on = Holds::written(becomes);

@@ -167,7 +167,7 @@ fn operations(context: &Context, gic: bench::Gic) -> Result<String, Vec<String>>
         None => bench::operations(gic, &|system| build::build(system)),
     };
     if let Some(trial) = trial {
-        trial.note_measured();
+        trial.note_measured(&measured);
     }
     let figures = measured.map_err(|failure| vec![failure.to_string()])?;
     let above = figures.iter().filter(|figure| !figure.holds());

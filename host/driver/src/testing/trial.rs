@@ -80,9 +80,14 @@ impl Trial {
         }
     }
 
-    /// Records that systems were measured, of which each has an end of its own.
-    pub fn note_measured(&self) {
-        self.push(Ending::Itself, RunCost::default());
+    /// Records how a measurement has ended, unless the host is to blame: then nothing is known of this EL2.
+    pub fn note_measured<T>(&self, measured: &Result<T, Failure>) {
+        let outcome = measured
+            .as_ref()
+            .map_or_else(|why| why.outcome, |_| Outcome::Done);
+        if matches!(outcome, Outcome::Done | Outcome::Failed) {
+            self.push(Ending::Itself, RunCost::default());
+        }
     }
 
     fn push(&self, ending: Ending, cost: RunCost) {
