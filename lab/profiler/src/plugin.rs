@@ -37,7 +37,8 @@ pub(crate) struct Profiler {
     acknowledged: Mutex<HashMap<u64, u8>>,
     /// The same of guests.
     taken: Mutex<HashMap<u64, u8>>,
-    pub(crate) boot: Mutex<(Boot, HashMap<u32, Cost>)>,
+    /// The way to the first guest, and what each address of it, which is in a function, has cost.
+    pub(crate) boot: Mutex<(Boot, HashMap<u64, (u32, Cost)>)>,
     booting: AtomicBool,
     /// The figure whose marks bound what all CPUs do, while it is open.
     open: Mutex<Option<u64>>,
@@ -339,7 +340,8 @@ impl Profiler {
     fn boot(&self, insn: &Insn) {
         let mut boot = lock(&self.boot);
         boot.0.cost.add(insn.cost);
-        boot.1.entry(insn.symbol).or_default().add(insn.cost);
+        let place = boot.1.entry(insn.pc);
+        place.or_insert((insn.symbol, Cost::default())).1.add(insn.cost);
         if insn.role == Role::Return {
             boot.0.reached_guest = true;
             self.booting.store(false, Ordering::Relaxed);

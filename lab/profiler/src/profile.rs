@@ -126,6 +126,9 @@ pub struct Boot {
     pub cost: Cost,
     /// The same by function.
     pub symbols: BTreeMap<String, Cost>,
+    /// Executions by linked address.
+    #[serde(default)]
+    pub addresses: BTreeMap<u64, u64>,
 }
 
 /// EL2 in the periods of a timer on one CPU.

@@ -103,11 +103,14 @@ impl Profiler {
         if self.config.boot.is_some() {
             let boot = lock(&self.boot);
             let mut symbols: BTreeMap<String, Cost> = BTreeMap::new();
-            for (symbol, cost) in &boot.1 {
+            let mut addresses = BTreeMap::new();
+            for (address, (symbol, cost)) in &boot.1 {
                 symbols.entry(self.name(*symbol)).or_default().add(*cost);
+                addresses.insert(*address, cost.instructions);
             }
             profile.boot = Some(Boot {
                 symbols,
+                addresses,
                 ..boot.0.clone()
             });
         }

@@ -18,17 +18,27 @@ use super::subject::operations::FIGURES;
 ///
 /// There is no such figure in the profile, or EL2's ELF file can't be read.
 pub(super) fn attribute(profile: &Profile, el2: &Program, name: &str) -> Result<String, Failure> {
-    match name {
-        "boot_to_guest" => return Ok(boot(profile)),
-        "longest_exit" => return Ok(longest(profile)),
-        _ => {}
+    if name == "longest_exit" {
+        return Ok(longest(profile));
+    }
+    if let (true, Some(boot)) = (is_boot(name), &profile.boot) {
+        let symbols = boot.symbols.iter();
+        let counted = Figure {
+            cost: boot.cost,
+            symbols: symbols
+                .map(|(name, cost)| (name.clone(), cost.instructions))
+                .collect(),
+            addresses: boot.addresses.clone(),
+            ..Figure::default()
+        };
+        return by_place(&counted, 1, el2, name);
     }
     let known = FIGURES.iter().find(|figure| figure.name == name);
     let counted = known.and_then(|figure| Some((figure, profile.figures.get(&figure.id)?)));
     let Some((known, counted)) = counted else {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
         let names = names.join(", ");
-        let advice = format!("these can be attributed: {names}, boot_to_guest, longest_exit");
+        let advice = format!("these can be attributed: {names}, boot_to_guest, boot_own, boot_total, longest_exit");
         return Err(Failure::input(
             format!("no figure `{name}` that was counted by address"),
             "",
@@ -87,18 +97,14 @@ pub(super) fn by_place(
     Ok(text)
 }
 
-/// The way to the first guest by function.
-fn boot(profile: &Profile) -> String {
-    let mut text = "boot_to_guest, copying and scrubbing included\n".to_owned();
-    let symbols = profile.boot.iter().flat_map(|boot| &boot.symbols);
-    let mut symbols: Vec<_> = symbols
-        .map(|(name, cost)| (cost.instructions, name))
-        .collect();
-    symbols.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
-    for (count, name) in symbols {
-        let _ = writeln!(text, "{count:>9}  {name}");
-    }
-    text
+/// Whether a figure is of the way to the first guest, with copying and scrubbing or without.
+fn is_boot(name: &str) -> bool {
+    matches!(name, "boot_to_guest" | "boot_own" | "boot_total")
+}
+
+/// Whether a figure is of those that [`super::operations`] measures, or of its way to the first guest.
+pub(super) fn is_operation(name: &str) -> bool {
+    is_boot(name) || FIGURES.iter().any(|figure| figure.name == name)
 }
 
 /// The way of the longest exit, function by function.

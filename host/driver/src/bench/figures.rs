@@ -140,7 +140,11 @@ pub fn operations(budgets: &Budgets, gic: Gic, run: &Run) -> Result<Vec<Figure>,
         .collect()
 }
 
-fn operation(budget: &Budget, name: &str, run: &Run) -> Result<Figure, Failure> {
+/// A figure of operations, of those with `name`, or of the way to the first guest.
+pub(super) fn operation(budget: &Budget, name: &str, run: &Run) -> Result<Figure, Failure> {
+    if name.starts_with("boot_") {
+        return boot(budget, &run.profile);
+    }
     let known = FIGURES.iter().find(|figure| figure.name == name);
     let counted = known.and_then(|figure| Some((figure, run.profile.figures.get(&figure.id)?)));
     let missing = || {

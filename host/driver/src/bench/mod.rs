@@ -77,12 +77,54 @@ pub fn attribute(measurement: &Measurement, name: &str) -> Result<String, Failur
     }
 }
 
-/// The same of figures of devices alone, for which nothing else has to run; `None` if one of the names is another figure's.
+/// The same of figures of operations, or of figures of devices, for which nothing else has to run; `None` if the names are of both, or one of
+/// another figure.
 ///
 /// # Errors
 ///
 /// As [`measure`] and [`attribute`].
-pub fn attribute_devices(names: &[String]) -> Result<Option<String>, Failure> {
+pub fn attribute_alone(names: &[String]) -> Result<Option<String>, Failure> {
+    match attribute_devices(names)? {
+        None => attribute_operations(names),
+        text => Ok(text),
+    }
+}
+
+fn attribute_operations(names: &[String]) -> Result<Option<String>, Failure> {
+    let budgets = Budgets::load()?;
+    let known = names.iter().map(|name| {
+        let budget = budgets.get(name)?;
+        let measured = match (&budget.measured, budget.gic) {
+            (Some(measured), _) => measured.as_str(),
+            (None, Gic::V2) => name.strip_suffix("_v2")?,
+            (None, Gic::V3) => name.as_str(),
+        };
+        (budget.share.is_none() && attribute::is_operation(measured)).then_some((budget, measured))
+    });
+    let Some(known) = known.collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let mut text = String::new();
+    for gic in [Gic::V3, Gic::V2] {
+        let of_gic = known.iter().filter(|(budget, _)| budget.gic == gic);
+        let mut of_gic = of_gic.peekable();
+        if of_gic.peek().is_some() {
+            let (run, el2) = run_operations(&budgets, gic, &|system| build::build(system))?;
+            for (budget, measured) in of_gic {
+                text.push_str(&table(&[figures::operation(budget, measured, &run)?], false));
+                text.push_str(&attribute::attribute(&run.profile, &el2, measured)?);
+            }
+        }
+    }
+    Ok(Some(text))
+}
+
+/// The same of figures of devices.
+///
+/// # Errors
+///
+/// As [`measure`] and [`attribute`].
+fn attribute_devices(names: &[String]) -> Result<Option<String>, Failure> {
     let budgets = Budgets::load()?;
     let known = names.iter().map(|name| {
         let budget = budgets.get(name)?;

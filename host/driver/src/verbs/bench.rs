@@ -20,7 +20,7 @@ struct Document<'a> {
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
     if !args.attribute.is_empty() && !args.json && !args.publish && args.svg.is_none() {
-        match bench::attribute_devices(&args.attribute) {
+        match bench::attribute_alone(&args.attribute) {
             Ok(None) => {}
             Ok(Some(text)) => {
                 print!("{text}");
