@@ -3,7 +3,6 @@
 use super::*;
 use bulkhead_abi::plan::UartKind;
 use std::vec::Vec;
-use zerocopy::IntoBytes;
 
 /// Reads a tree as a build of EL2 with the PL011 driver.
 fn read(tree: &[u8]) -> Option<BootTree<'_>> {
@@ -193,31 +192,6 @@ fn one_pass_finds_what_the_plan_is_compared_with() {
     assert_eq!(
         (tree.uart(), tree.rng_seed),
         (Some(0x904_0000), &[7; 32][..])
-    );
-}
-
-#[test]
-fn a_name_ends_at_its_first_zero_wherever_that_is_in_a_word() {
-    for length in 0..10 {
-        let mut bytes = [0xff_u8; 16];
-        bytes[4..4 + length].copy_from_slice(&b"\x80a\x01b@\xff789\x7f"[..length]);
-        bytes[4 + length] = 0;
-        let words: Vec<u32> = bytes
-            .as_chunks()
-            .0
-            .iter()
-            .copied()
-            .map(u32::from_ne_bytes)
-            .collect();
-        let structure = Structure::new(words.as_bytes()).unwrap();
-        assert_eq!(structure.name(1), Some(&bytes[4..4 + length]));
-        assert_eq!(structure.bytes(1, 12), Some(&bytes[4..]));
-        assert_eq!((structure.bytes(1, 13), structure.name(4)), (None, None));
-    }
-    // A name without a terminating zero up to the end of the block is no name.
-    assert_eq!(
-        Structure::new([u32::MAX; 2].as_bytes()).unwrap().name(0),
-        None
     );
 }
 
@@ -516,25 +490,5 @@ fn interrupts_of_a_timer_have_three_cells_or_four() {
             let found = super::intid(&all, n as usize);
             assert_eq!(found, Some(26 + n), "{cells} cells, {interrupts}");
         }
-    }
-}
-
-#[test]
-fn a_list_has_whole_strings() {
-    for (list, there) in [
-        (&b"arm,pl011\0"[..], true),
-        (b"arm,pl011", true),
-        (b"arm,pl011\0arm,primecell\0", true),
-        (b"vendor,uart\0arm,pl011\0arm,primecell\0", true),
-        (b"\0arm,pl011\0", true),
-        (b"arm,pl0110\0arm,pl011\0", true),
-        (b"arm,pl0110\0", false),
-        (b"arm,pl01\0", false),
-        (b"my-arm,pl011\0", false),
-        (b"arm,pl01", false),
-        (b"\0", false),
-        (b"", false),
-    ] {
-        assert_eq!(has(list, b"arm,pl011"), there, "{list:?}");
     }
 }

@@ -234,19 +234,45 @@ const ALLOWED: [Field; 64] = [
     Field(MMFR2, 60, 1),
 ];
 
-/// Bits of fields in which 0 does not mean "not implemented", by the board's value, and of fields
-/// that are the same for every guest.
-const fn fixed(n: usize, host: u64) -> u64 {
-    match n {
-        // EL0 and EL1 in AArch64 only; FP and AdvSIMD as the board has them (0xf: none); the system
-        // register interface of a GICv3.
-        PFR0 => 0x11 | host & 0xff_0000 | 1 << 24,
-        // Debug as in Armv8.0 with two breakpoints, two watchpoints and one context breakpoint.
-        DFR0 => 6 | 1 << 12 | 1 << 20,
-        // TGran64 and TGran4: 0 is implemented, 0xf is not.
-        MMFR0 => host & 0xff00_0000,
-        _ => 0,
+/// Registers with fields of [`ALLOWED`], and the largest values of these, 0 in all other fields.
+const LIMITS: [(usize, u64); 9] = [
+    limits(PFR0),
+    limits(PFR1),
+    limits(ISAR0),
+    limits(ISAR1),
+    limits(ISAR2),
+    limits(ISAR3),
+    limits(MMFR0),
+    limits(MMFR1),
+    limits(MMFR2),
+];
+
+const fn limits(of: usize) -> (usize, u64) {
+    let mut all = 0;
+    let mut n = 0;
+    while n < ALLOWED.len() {
+        let Field(register, shift, most) = ALLOWED[n];
+        if register == of {
+            all |= most << shift;
+        }
+        n += 1;
     }
+    (of, all)
+}
+
+/// In each four bits the smaller number of both.
+const fn smaller(one: u64, other: u64) -> u64 {
+    const LOW: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+    /// The same of every other four bits, between which there are four that are 0.
+    const fn apart(one: u64, other: u64) -> u64 {
+        const BORROW: u64 = 0x1010_1010_1010_1010;
+        // 1 where `one` is not the smaller number: nothing was borrowed.
+        let not_below = ((one | BORROW).wrapping_sub(other) & BORROW) >> 4;
+        let whole = not_below.wrapping_mul(15);
+        other & whole | one & !whole
+    }
+    let high = apart(one >> 4 & LOW, other >> 4 & LOW);
+    high << 4 | apart(one & LOW, other & LOW)
 }
 
 /// Values of the ID registers as a guest reads them.
@@ -261,17 +287,18 @@ impl IdRegisters {
     pub const fn new(host: &[u64; ID_REGISTERS]) -> Self {
         let mut seen = [0; ID_REGISTERS];
         let mut n = 0;
-        while n < ID_REGISTERS {
-            seen[n] = fixed(n, host[n]);
+        while n < LIMITS.len() {
+            let (register, most) = LIMITS[n];
+            seen[register] = smaller(host[register], most);
             n += 1;
         }
-        let mut n = 0;
-        while n < ALLOWED.len() {
-            let Field(register, shift, most) = ALLOWED[n];
-            let has = host[register] >> shift & 15;
-            seen[register] |= (if has < most { has } else { most }) << shift;
-            n += 1;
-        }
+        // EL0 and EL1 in AArch64 only; FP and AdvSIMD as the board has them (0xf: none); the system
+        // register interface of a GICv3.
+        seen[PFR0] |= 0x11 | host[PFR0] & 0xff_0000 | 1 << 24;
+        // Debug as in Armv8.0 with two breakpoints, two watchpoints and one context breakpoint.
+        seen[DFR0] = 6 | 1 << 12 | 1 << 20;
+        // TGran64 and TGran4: 0 is implemented, 0xf is not.
+        seen[MMFR0] |= host[MMFR0] & 0xff00_0000;
         Self(seen)
     }
 
@@ -355,6 +382,38 @@ mod tests {
         assert_eq!(seen.get(PFR0), 0x01ff_0011);
         assert_eq!(seen.get(ISAR0), 0x0001_1120);
         assert_eq!(seen.get(MMFR0), 0x0f10_1122);
+    }
+
+    #[test]
+    fn of_each_field_the_smaller_value_is_seen() {
+        for host in 0..16 {
+            for most in 0..16 {
+                let (host, most): (u64, u64) = (host, most);
+                for shift in (0..64).step_by(4) {
+                    // All other fields are as far from these as they can be, one way and the other.
+                    for around in [0, !(15 << shift)] {
+                        let seen = smaller(host << shift | around, most << shift);
+                        assert_eq!(seen, host.min(most) << shift, "{host} {most} {shift}");
+                        let seen = smaller(host << shift, most << shift | around);
+                        assert_eq!(seen, host.min(most) << shift, "{host} {most} {shift}");
+                    }
+                }
+            }
+        }
+        for Field(register, shift, most) in ALLOWED {
+            let (_, limits) = LIMITS.iter().find(|(of, _)| *of == register).unwrap();
+            assert_eq!(
+                limits >> shift & 15,
+                most,
+                "register {register} bit {shift}"
+            );
+        }
+        let ones = LIMITS
+            .map(|(_, limits)| limits.count_ones())
+            .iter()
+            .sum::<u32>();
+        let allowed = ALLOWED.map(|Field(_, _, most)| most.count_ones());
+        assert_eq!(ones, allowed.iter().sum::<u32>());
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub(crate) struct Registers {
     x: Vec<Register>,
 }
 
+/// What has been executed, by address: the index of its function, and the cost.
+type Executed = HashMap<u64, (u32, Cost)>;
+
 /// Everything that callbacks share.
 pub(crate) struct Profiler {
     pub(crate) config: Config,
@@ -37,8 +40,8 @@ pub(crate) struct Profiler {
     acknowledged: Mutex<HashMap<u64, u8>>,
     /// The same of guests.
     taken: Mutex<HashMap<u64, u8>>,
-    /// The way to the first guest, and what each address of it, which is in a function, has cost.
-    pub(crate) boot: Mutex<(Boot, HashMap<u64, (u32, Cost)>)>,
+    /// The way to the first guest.
+    pub(crate) boot: Mutex<(Boot, Executed)>,
     booting: AtomicBool,
     /// The figure whose marks bound what all CPUs do, while it is open.
     open: Mutex<Option<u64>>,
@@ -341,7 +344,10 @@ impl Profiler {
         let mut boot = lock(&self.boot);
         boot.0.cost.add(insn.cost);
         let place = boot.1.entry(insn.pc);
-        place.or_insert((insn.symbol, Cost::default())).1.add(insn.cost);
+        place
+            .or_insert((insn.symbol, Cost::default()))
+            .1
+            .add(insn.cost);
         if insn.role == Role::Return {
             boot.0.reached_guest = true;
             self.booting.store(false, Ordering::Relaxed);

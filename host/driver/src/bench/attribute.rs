@@ -38,7 +38,9 @@ pub(super) fn attribute(profile: &Profile, el2: &Program, name: &str) -> Result<
     let Some((known, counted)) = counted else {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
         let names = names.join(", ");
-        let advice = format!("these can be attributed: {names}, boot_to_guest, boot_own, boot_total, longest_exit");
+        let advice = format!(
+            "these can be attributed: {names}, boot_to_guest, boot_own, boot_total, longest_exit"
+        );
         return Err(Failure::input(
             format!("no figure `{name}` that was counted by address"),
             "",

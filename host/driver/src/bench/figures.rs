@@ -311,6 +311,7 @@ mod tests {
                 reached_guest: true,
                 cost: cost(9300),
                 symbols: BTreeMap::from(symbols),
+                ..Default::default()
             }),
             longest: Some(Longest {
                 cost: cost(500),

@@ -111,7 +111,10 @@ fn attribute_operations(names: &[String]) -> Result<Option<String>, Failure> {
         if of_gic.peek().is_some() {
             let (run, el2) = run_operations(&budgets, gic, &|system| build::build(system))?;
             for (budget, measured) in of_gic {
-                text.push_str(&table(&[figures::operation(budget, measured, &run)?], false));
+                text.push_str(&table(
+                    &[figures::operation(budget, measured, &run)?],
+                    false,
+                ));
                 text.push_str(&attribute::attribute(&run.profile, &el2, measured)?);
             }
         }
