@@ -122,19 +122,15 @@ pub fn look(vcpu: &mut Vcpu) {
 pub fn switched(vcpu: &mut Vcpu) -> bool {
     let is_new = settle(vcpu);
     migrate_away(vcpu);
-    is_new
+    is_new.is_some()
 }
 
-/// Updates the fields that depend on the pCPU if the thread has come from another one.
-fn settle(vcpu: &mut Vcpu) -> bool {
-    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
-        return false;
-    };
-    let Some(slot) = pcpu.sched.current().filter(|_| vcpu.slot != IDLE) else {
-        return false;
-    };
+/// Updates the fields that depend on the pCPU if the thread has come from another one; `None` if it has not.
+fn settle(vcpu: &mut Vcpu) -> Option<()> {
+    let pcpu = vcpu.pcpu.as_deref_mut()?;
+    let slot = pcpu.sched.current().filter(|_| vcpu.slot != IDLE)?;
     if !pcpu.moves.take_incoming(slot) {
-        return false;
+        return None;
     }
     vcpu.slot = slot;
     vcpu.index = pcpu.index;
@@ -148,7 +144,7 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     if vcpu.runs {
         vcpu.stats.enter(vcpu.left);
     }
-    true
+    Some(())
 }
 
 /// Sends the vCPU that is to migrate to its new pCPU, if its thread does not run.
@@ -188,7 +184,8 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<(usize, MigratingVc
     if let Some(place) = pcpu.run_slots.get_mut(slot) {
         *place = None;
     }
-    while pcpu.used > 0 && pcpu.run_slots.get(pcpu.used.wrapping_sub(1)) == Some(&None) {
+    // Ends at the first one at the latest: there is none before it.
+    while pcpu.run_slots.get(pcpu.used.wrapping_sub(1)) == Some(&None) {
         pcpu.used = pcpu.used.wrapping_sub(1);
     }
     let mark = 1u32.wrapping_shl(slot as u32);

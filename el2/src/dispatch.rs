@@ -226,7 +226,7 @@ fn send_virtual_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
     }
 }
 
-/// Performs an access to a register; `None` if the guest must not access it.
+/// Performs an access to a register, no read of an ID register; `None` if the guest must not access it.
 fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
     if IO && let Some(done) = debug::access(vcpu, trapped) {
         return done.then_some(ExitClass::SysReg);
@@ -253,7 +253,6 @@ fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
                 return None;
             }
         }
-        Access::Id(n) if trapped.read => vcpu.frame.set(trapped.gpr, vcpu.ids.get(n)),
         Access::Fixed(value) => {
             if trapped.read {
                 vcpu.frame.set(trapped.gpr, value);

@@ -96,16 +96,16 @@ fn hold(vcpu: &mut Vcpu, vm: &Vm) {
 
 /// Pauses the vCPU. Its registers stay where they are; its timers are off meanwhile.
 fn pause_vcpu(vcpu: &mut Vcpu, vm: &Vm) {
-    let held = timer::hold_guest_timer();
+    vcpu.paused_timers = Some(timer::hold_guest_timer());
     vm.time.pause(timer::now());
-    vcpu.paused_timers = Some(held);
     vcpu.paused = true;
     vm.paused_vcpus.fetch_add(1, Ordering::AcqRel);
     upcall::paused(vcpu);
     vm.paused_vcpus.fetch_sub(1, Ordering::AcqRel);
     vcpu.paused = false;
-    vcpu.paused_timers = None;
-    timer::release_guest_timer(held, vm.time.offset());
+    if let Some(held) = vcpu.paused_timers.take() {
+        timer::release_guest_timer(held, vm.time.offset());
+    }
     vcpu.context.save_machine();
     timed::look(vcpu);
 }
@@ -187,7 +187,7 @@ pub fn report(vcpu: &mut Vcpu, index: usize) {
     }
     let reason = vcpu.reason.take().map(|reason| {
         let told = vms.get(usize::from(row.notify));
-        let told = told.map_or([0; 16], |vm| vm.name);
+        let told = told.map(|vm| vm.name).unwrap_or_default();
         (reason, Verdict::of(settled, row, told))
     });
     // A vCPU that has its pCPU to itself has all of its time.
@@ -210,12 +210,11 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
         return false;
     };
     match vm.life.printed(report.gives_reason(), report.is_brief()) {
-        Printed::Nothing => false,
+        Printed::Nothing => {}
         Printed::Work => {
             for id in vcpu.vm.into_iter().flat_map(vm::ids_of) {
                 mailbox::send(id, mailbox::TURN);
             }
-            false
         }
         Printed::Down => {
             if let Some(index) = vcpu.vm {
@@ -224,7 +223,8 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
             if let Some(boot) = vcpu.vm.filter(|_| IO).and_then(|vm| vm::id_of(vm, 0)) {
                 mailbox::send(boot, mailbox::POWER);
             }
-            vcpu.vm.is_some_and(vm::one_less)
+            return vcpu.vm.is_some_and(vm::one_less);
         }
     }
+    false
 }

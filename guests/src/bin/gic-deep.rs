@@ -39,6 +39,7 @@ fn main(board: &'static Board) {
         nested(depth);
     }
     late_comers(levels);
+    timer_behind_many();
     many_active();
     let steps = board.argument("rounds").unwrap_or(DEFAULT_STEPS);
     for split in [false, true] {
@@ -67,6 +68,9 @@ fn on_irq(_entered: u64) {
     let taken = gic::acknowledge();
     if taken.is_none() {
         return;
+    }
+    if taken.intid() == timer::INTID {
+        timer::disarm();
     }
     let place = TAKEN.fetch_add(1, Relaxed) as usize;
     ORDER[place % 64].store(taken.intid(), Relaxed);
@@ -185,6 +189,43 @@ fn late_comers(levels: u32) {
         0,
     );
     idle(format_args!("late comers"));
+}
+
+/// The timer fires while more SGIs wait than there are list registers: it comes, and comes again when they are gone.
+fn timer_behind_many() {
+    const SGIS: u32 = 12;
+    LEVELS.store(0, Relaxed);
+    TAKEN.store(0, Relaxed);
+    for intid in 0..SGIS {
+        gic::set_priority(intid, gic::PRIORITY);
+        gic::enable(intid);
+        gic::send(intid, 1);
+    }
+    gic::set_priority(timer::INTID, gic::PRIORITY);
+    gic::enable(timer::INTID);
+    timer::arm(timer::now());
+    settle();
+    let mut came = 0;
+    for (again, wanted) in [(false, SGIS + 1), (true, SGIS + 2)] {
+        if again {
+            timer::arm(timer::now());
+        }
+        for _ in 0..4 {
+            open_for_a_while();
+        }
+        let taken = TAKEN.load(Relaxed);
+        let behind = if again { "nothing" } else { "many" };
+        check::same(format_args!("a timer behind {behind}"), taken, wanted);
+        let timers = (came..taken).filter(|n| ORDER[*n as usize].load(Relaxed) == timer::INTID);
+        check::same(
+            format_args!("and it is the timer: {behind}"),
+            timers.count() as u32,
+            1,
+        );
+        came = taken;
+    }
+    gic::disable(timer::INTID);
+    idle(format_args!("a timer behind many"));
 }
 
 /// EOImode 1: 16 SPIs are dropped and not deactivated; an SGI still comes; they end in any order.
