@@ -162,11 +162,8 @@ fn interface_access(vcpu: &mut Vcpu, offset: u64, mmio: &Mmio) -> Done {
 /// Deactivates an interrupt because the guest writes to ICC_DIR_EL1 or GICC_DIR. The write has an
 /// effect in EOImode 1 only.
 pub fn deactivate(vcpu: &mut Vcpu, value: u32) {
-    if let Some(vm) = vcpu.vm()
-        && gic::ends_in_two_steps()
-    {
-        let whom = vcpu.vgic.deactivate(&vm.dist, &mut vcpu.gic, value);
-        vcpu.notify(whom);
+    if gic::ends_in_two_steps() {
+        vcpu.change_interrupts(|vgic, dist, host| vgic.deactivate(dist, host, value));
     }
 }
 

@@ -6,7 +6,7 @@ use bulkhead_core::console::report::Reason;
 use bulkhead_core::cpu::exit::{self, SysReg, Wait, ec};
 use bulkhead_core::cpu::inject::{self, Fault};
 use bulkhead_core::cpu::sysreg::{self, Access};
-use bulkhead_core::vgic::{Notify, VTIMER};
+use bulkhead_core::vgic::{self, Notify, VTIMER};
 
 mod aborts;
 
@@ -220,10 +220,7 @@ fn other_system_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 
 #[inline(never)]
 fn send_virtual_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
-    if let Some(vm) = vcpu.vm() {
-        let whom = vcpu.vgic.send_sgi(&vm.dist, &mut vcpu.gic, value, group1);
-        vcpu.notify(whom);
-    }
+    vcpu.change_interrupts(|vgic, dist, host| vgic.send_sgi(dist, host, value, group1));
 }
 
 /// Performs an access to a register, no read of an ID register; `None` if the guest must not access it.
@@ -308,12 +305,7 @@ pub fn interrupt(vcpu: &mut Vcpu) {
 /// Handles a notification by a sibling that is more than one SGI.
 #[inline(never)]
 fn look_closer(vcpu: &mut Vcpu, begin: u64) {
-    if let Some(vm) = vcpu.vm() {
-        let whom = vcpu.vgic.on_notify_slow(&vm.dist, &mut vcpu.gic);
-        if !whom.is_empty() {
-            vcpu.notify(whom);
-        }
-    }
+    vcpu.change_interrupts(vgic::Cpu::on_notify_slow);
     Exit {
         begin,
         pc: reg::elr(),
@@ -397,8 +389,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         && let Some(vintid) = vm.vintid_of(intid)
     {
         // The guest deactivates it.
-        let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, vintid);
-        vcpu.notify(whom);
+        vcpu.change_interrupts(|vgic, dist, host| vgic.raise(dist, host, vintid));
         return ExitClass::DeviceIrq;
     }
     if intid >= 32 && sched::on_spi(vcpu, intid) {
@@ -416,27 +407,19 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     };
     if let Some((vintid, class)) = timer
         && vcpu.runs
-        && let Some(vm) = vcpu.vm()
     {
-        let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, vintid);
-        vcpu.notify(whom);
+        vcpu.change_interrupts(|vgic, dist, host| vgic.raise(dist, host, vintid));
         return class;
     }
     let intid = gic::gppt::meaning(vcpu.index, intid);
     let mut class = ExitClass::ServiceIrq;
     if intid == board.maintenance_intid {
-        if let Some(vm) = vcpu.vm() {
-            let whom = vcpu.vgic.handle_maintenance(&vm.dist, &mut vcpu.gic);
-            vcpu.notify(whom);
-        }
+        vcpu.change_interrupts(vgic::Cpu::handle_maintenance);
         class = ExitClass::MaintenanceIrq;
     } else if intid == gic::SIBLING {
         // If the SGI is for a vCPU that does not run here now, that vCPU looks when it is loaded.
-        if vcpu.runs
-            && let Some(vm) = vcpu.vm()
-        {
-            let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
-            vcpu.notify(whom);
+        if vcpu.runs {
+            vcpu.change_interrupts(vgic::Cpu::on_notify);
         }
         sched::on_sibling_sgi(vcpu);
         class = ExitClass::SiblingIrq;

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::{CpuPolicy, NONE};
 use bulkhead_core::sched::{Policy, SLOTS, Turn};
-use bulkhead_core::vgic::{VTIMER, WORDS};
+use bulkhead_core::vgic::{self, VTIMER, WORDS};
 
 use crate::hw::state::IDLE;
 use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer, upcall};
@@ -484,7 +484,7 @@ fn board_interrupts(vcpu: &Vcpu) -> u32 {
 
 /// Delivers the SPIs that arrived for the vCPU.
 #[inline(never)]
-fn raise_arrived(vcpu: &mut Vcpu, vm: &vm::Vm) {
+fn raise_arrived(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
     let run_slot = vcpu
         .pcpu
@@ -496,8 +496,7 @@ fn raise_arrived(vcpu: &mut Vcpu, vm: &vm::Vm) {
         while rest != 0 {
             let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
             rest &= rest.wrapping_sub(1);
-            let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
-            vcpu.notify(whom);
+            vcpu.change_interrupts(|vgic, dist, host| vgic.raise(dist, host, intid));
         }
     }
 }
@@ -515,11 +514,10 @@ fn catch_up(vcpu: &mut Vcpu) {
     }
     if let Some(vm) = vcpu.vm() {
         if arrived {
-            raise_arrived(vcpu, vm);
+            raise_arrived(vcpu);
         }
         if vcpu.runs && vm.dist.calls(vcpu.number) {
-            let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
-            vcpu.notify(whom);
+            vcpu.change_interrupts(vgic::Cpu::on_notify);
         }
     }
     if mailbox::has_mail(mailbox::of_pcpu(vcpu.index)) || mailbox::has_mail(vcpu.id) {

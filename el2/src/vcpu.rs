@@ -426,6 +426,20 @@ impl Vcpu {
         }
     }
 
+    /// Changes the interrupts of the vCPU, and notifies the vCPUs of its VM that have to look at theirs then.
+    #[inline(always)]
+    pub fn change_interrupts(
+        &mut self,
+        change: impl FnOnce(&mut vgic::Cpu, &vgic::Distributor, &mut Gic) -> Notify,
+    ) {
+        if let Some(vm) = self.vm() {
+            let whom = change(&mut self.vgic, &vm.dist, &mut self.gic);
+            if !whom.is_empty() {
+                self.notify(whom);
+            }
+        }
+    }
+
     /// Returns the console, if this pCPU drains it.
     pub fn console(&mut self) -> Option<&mut Console> {
         self.pcpu.as_deref_mut()?.console.as_mut()

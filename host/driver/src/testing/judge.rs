@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bulkhead_abi::console::ALL_STOPPED;
 use bulkhead_runner::run::console::{ConsoleLine, ExitTable, Transcript};
 
 use super::scenario::{Exits, Scenario, ScenarioEnd, Step};
@@ -158,6 +159,13 @@ impl<'a> Judge<'a> {
             && said > most
         {
             wrong.push(format!("EL2 said {said} lines, more than {most}"));
+        }
+        let stopped = self.transcript.of("el2");
+        let stopped = stopped
+            .filter(|text| text.trim_end() == ALL_STOPPED)
+            .count();
+        if stopped > 1 {
+            wrong.push(format!("EL2 said `{ALL_STOPPED}` {stopped} times"));
         }
         // A guest's own failure counts whether or not the scenario asks for its DONE line.
         for line in &self.transcript.lines {
@@ -446,6 +454,17 @@ mod tests {
         judge.push(b"[a] x\n");
         assert!(judge.finished());
         assert_eq!(judge.verdict(false).0, [""; 0]);
+    }
+
+    #[test]
+    fn the_last_vm_stops_once() {
+        let scenario = scenario("done = []");
+        let line = format!("[el2] {ALL_STOPPED}\r\n");
+        assert_eq!(wrong(&scenario, &line, true), [""; 0]);
+        assert_eq!(
+            wrong(&scenario, &line.repeat(2), true),
+            ["EL2 said `all VMs stopped` 2 times"]
+        );
     }
 
     #[test]
