@@ -11,7 +11,9 @@ use bulkhead_abi::plan::{PAGE, RegionKind};
 use bulkhead_core::plan::Plan;
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::cross_build;
-use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Pace, Period, Program, period_of};
+use bulkhead_runner::profile::{
+    Attached, CpuKey, Instrument, Pace, Period, Program, period_of, vms_of,
+};
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Logs, Qemu, System};
 
@@ -321,6 +323,11 @@ pub(super) fn boot(
                 .as_ref()
                 .and_then(|period| period.flaw(&profile)),
         );
+        wrong.extend(judge::uncounted(
+            &vms_of(&system.plan),
+            &transcript,
+            &profile,
+        ));
         let mut profiles = context
             .profiles
             .lock()

@@ -6,8 +6,8 @@ mod pace;
 mod period;
 mod program;
 
-pub use bulkhead_profiler::{CpuKey, Period, Periods, Profile};
+pub use bulkhead_profiler::{CpuKey, Exits, Period, Periods, Profile};
 pub use instrument::{Attached, Instrument, build_plugin, configure, read_profile};
 pub use pace::Pace;
-pub use period::period_of;
+pub use period::{period_of, vms_of};
 pub use program::{El2, Program};

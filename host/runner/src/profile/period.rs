@@ -15,21 +15,33 @@ const fn state_of(pcpu: u64) -> u64 {
 /// (`el2/src/hw/layout.rs`, `el2/src/hw/gic/v2.rs`).
 pub(super) const GICC_IAR: u64 = 0x20_0020_0000 + 272 * 4096 + 0xc;
 
+/// A plan at an address that is aligned as a plan is.
+fn aligned(plan: &[u8]) -> Vec<u64> {
+    let chunks = plan.as_chunks().0;
+    chunks
+        .iter()
+        .map(|chunk| u64::from_le_bytes(*chunk))
+        .collect()
+}
+
+/// The names of the VMs of a plan; none if it is none.
+pub fn vms_of(plan: &[u8]) -> Vec<String> {
+    let words = aligned(plan);
+    let plan = Plan::open(words.as_bytes());
+    let vms = plan.map_or(&[][..], |plan| plan.vms);
+    vms.iter().map(|row| text(&row.name)).collect()
+}
+
+fn text(name: &[u8]) -> String {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
 /// The timer of the first vCPU of a VM; none if the plan has no such VM.
 pub fn period_of(plan: &[u8], vm: &str) -> Option<Period> {
-    // A vector of bytes need not be aligned as a plan is.
-    let words: Vec<u64> = plan
-        .chunks_exact(8)
-        .map(|chunk| {
-            chunk
-                .iter()
-                .rev()
-                .fold(0, |word, &byte| word << 8 | u64::from(byte))
-        })
-        .collect();
+    let words = aligned(plan);
     let plan = Plan::open(words.as_bytes()).ok()?;
-    let named = |name: &[u8]| name.split(|byte| *byte == 0).next() == Some(vm.as_bytes());
-    let vm = plan.vms.iter().position(|vm| named(&vm.name))?;
+    let vm = plan.vms.iter().position(|row| text(&row.name) == vm)?;
     let by_guest = plan.vms.get(vm)?.interrupts != InterruptMode::Vgic as u16;
     let vcpu = rows_of(plan.vcpus, vm).first()?;
     Some(Period {

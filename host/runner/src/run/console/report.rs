@@ -101,7 +101,6 @@ pub struct Transcript {
     pub served: Served,
     /// EL2 said that nothing is left to run.
     pub all_stopped: bool,
-    in_table: bool,
 }
 
 impl Transcript {
@@ -157,16 +156,15 @@ impl Transcript {
     fn el2(&mut self, text: &str) {
         if let Some(table) = ExitTable::header(text) {
             self.exits.push(table);
-            self.in_table = true;
             return;
         }
-        if self.in_table && text.starts_with(' ') {
+        // Other lines may cut into a table, EL2's own as well: whom input goes to.
+        if text.starts_with(' ') {
             if let Some(table) = self.exits.last_mut() {
                 table.take(text);
             }
             return;
         }
-        self.in_table = false;
         match Event::parse(text) {
             Some(Event::Booted {
                 version,
@@ -193,6 +191,7 @@ mod tests {
         [el2]   class count min mean max total stddev %time\r\n\
         [el2]   vtimer-irq 600000 80 82 95 49200000 1.5 99.9\r\n\
         [linux] still here\r\n\
+        [el2] input goes to linux\r\n\
         [el2]   hvc 2 70 70 70 140 0 0.1\r\n\
         [el2] vm linux stopped: data abort at 0x0\r\n\
         [el2] exits vm=linux vcpu=0\r\n\
@@ -209,7 +208,7 @@ mod tests {
         assert!(!transcript.end_of("linux").unwrap().orderly());
         assert_eq!(transcript.exits.len(), 2);
         assert_eq!(transcript.exits[0].count("vtimer-irq"), 600_000);
-        // A VM may speak in the middle of a table.
+        // A VM may speak in the middle of a table, and EL2 too.
         assert_eq!(transcript.exits[0].exits(), 600_002);
         assert_eq!(transcript.exits[1].rows[0].class, "uart");
         assert!(transcript.all_stopped);
