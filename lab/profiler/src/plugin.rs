@@ -205,6 +205,9 @@ impl Plugin for Profiler {
     }
 }
 
+/// Offset of the vector for synchronous exceptions from a lower Exception level in AArch64 (DDI 0487, D1.3.3).
+const SYNC: u64 = 0x400;
+
 impl Profiler {
     /// The description of the instruction `word` at `address`, linked or before the MMU is on.
     fn insn(&self, address: u64, word: u32) -> &'static Insn {
@@ -250,8 +253,11 @@ impl Profiler {
     ///
     /// `instruction` is of the block that is being translated.
     unsafe fn watch(&self, instruction: *mut api::Instruction, address: u64, word: u32) {
-        let entry = address.wrapping_sub(self.config.vectors);
-        if (0x400..0x800).contains(&entry) && entry.is_multiple_of(0x80) {
+        let entry = match self.config.step {
+            Some(step) if step == address => SYNC,
+            _ => address.wrapping_sub(self.config.vectors),
+        };
+        if (SYNC..0x800).contains(&entry) && entry.is_multiple_of(0x80) {
             let offset = usize::try_from(entry).unwrap_or(0);
             // SAFETY: the caller's.
             unsafe { api::call_on(instruction, vector_executed, true, offset) };

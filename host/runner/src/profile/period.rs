@@ -1,6 +1,6 @@
 //! Timer that the profiler watches for the periods of a VM.
 
-use bulkhead_abi::plan::InterruptMode;
+use bulkhead_abi::plan::{InterruptMode, VM_BACKGROUND};
 use bulkhead_core::plan::{Plan, rows_of};
 use bulkhead_profiler::Period;
 use zerocopy::IntoBytes;
@@ -24,12 +24,15 @@ fn aligned(plan: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// The names of the VMs of a plan; none if it is none.
-pub fn vms_of(plan: &[u8]) -> Vec<String> {
+/// The names of the VMs of a plan, and whether each keeps the board on; none if it is none.
+pub fn vms_of(plan: &[u8]) -> Vec<(String, bool)> {
     let words = aligned(plan);
     let plan = Plan::open(words.as_bytes());
     let vms = plan.map_or(&[][..], |plan| plan.vms);
-    vms.iter().map(|row| text(&row.name)).collect()
+    let stays_on = |flags| flags & VM_BACKGROUND == 0;
+    let vms = vms.iter();
+    vms.map(|row| (text(&row.name), stays_on(row.flags)))
+        .collect()
 }
 
 fn text(name: &[u8]) -> String {
