@@ -14,6 +14,7 @@ mod debian;
 mod description;
 mod docs;
 mod end_to_end;
+mod exits;
 mod fuzz;
 mod init;
 mod interference;

@@ -20,6 +20,7 @@ use bulkhead_runner::run::{Logs, Qemu, System};
 use zerocopy::IntoBytes;
 
 use super::code;
+use super::exits;
 use super::judge::{self, Judge};
 use super::sanitizer::Sanitizer;
 use super::scenario::{Scenario, ScenarioClock};
@@ -323,7 +324,7 @@ pub(super) fn boot(
                 .as_ref()
                 .and_then(|period| period.flaw(&profile)),
         );
-        wrong.extend(judge::uncounted(
+        wrong.extend(exits::uncounted(
             &vms_of(&system.plan),
             &transcript,
             &profile,
