@@ -37,6 +37,7 @@ pub fn run(access: &Access, printer: &Printer, args: DumpArgs) -> Ended {
             "vcpus": dumped.vcpus,
             "untold": dumped.untold,
             "linux": dumped.linux,
+            "kernel_offset": dumped.kernel_offset,
         }))?;
         return Ok(Outcome::Done);
     }
@@ -53,6 +54,9 @@ pub fn run(access: &Access, printer: &Printer, args: DumpArgs) -> Ended {
     }
     if let Some(release) = &dumped.linux {
         text = format!("{text}, Linux {release}");
+    }
+    if let Some(offset) = dumped.kernel_offset {
+        text = format!("{text} (kernel offset {offset:#x})");
     }
     printer.text(&format!("{text}, in {}\n", args.output.display()))?;
     Ok(Outcome::Done)

@@ -11,6 +11,8 @@ const PHDR: u64 = 56;
 /// Program headers of a note and of memory.
 const PT_NOTE: u32 = 4;
 const PT_LOAD: u32 = 1;
+/// No alignment. With one `crash` takes the file for a netdump of other kernels, and reads no PHYS_OFFSET in its vmcoreinfo.
+const ANY: u64 = 0;
 /// PF_R, PF_W and PF_X.
 const ALL: u32 = 7;
 const ET_CORE: u16 = 4;
@@ -22,6 +24,8 @@ const PID: usize = 32;
 const REGS: usize = 112;
 /// What the page begins with in which Linux says how its memory is to be read.
 const VMCOREINFO: &[u8] = b"OSRELEASE=";
+/// Bytes of a note without its text: three words, and the longest of the names used here.
+const NOTE: u64 = 12 + 12;
 /// Where it says by how much the addresses of its image differ from physical ones.
 const VOFFSET: &str = "NUMBER(kimage_voffset)=0x";
 
@@ -37,11 +41,13 @@ pub struct Range {
     pub bytes: u64,
 }
 
-/// A core that is being written: all of its RAM in order, then the rest.
+/// A core that is being written: all of its RAM in order, then what stands before it.
 #[derive(Debug)]
 pub struct Core<W> {
     to: W,
     ranges: Vec<Range>,
+    /// Registers of vCPUs, each with its number.
+    vcpus: Vec<(u16, Registers)>,
     /// The page that is being filled.
     page: Vec<u8>,
     /// Bytes of RAM so far, without that.
@@ -49,21 +55,31 @@ pub struct Core<W> {
     vmcoreinfo: Option<String>,
 }
 
-/// Where RAM begins in the file: behind the headers, of which a range has two at most.
-const fn first(ranges: usize) -> u64 {
-    (EHDR + PHDR * (1 + 2 * ranges as u64)).next_multiple_of(PAGE as u64)
+/// Where the notes begin in the file: behind the headers, of which a range has two at most.
+const fn notes_at(ranges: usize) -> u64 {
+    EHDR + PHDR * (1 + 2 * ranges as u64)
 }
 
 impl<W: Write + Seek> Core<W> {
-    /// Begins a core of a VM with this RAM, in multiples of a page, in a file that is empty.
-    pub const fn new(to: W, ranges: Vec<Range>) -> Self {
+    /// Begins a core of a VM with this RAM, in multiples of a page, and these registers of its vCPUs, each with its number, in a
+    /// file that is empty.
+    pub const fn new(to: W, ranges: Vec<Range>, vcpus: Vec<(u16, Registers)>) -> Self {
         Self {
             to,
             ranges,
+            vcpus,
             page: Vec::new(),
             written: 0,
             vmcoreinfo: None,
         }
+    }
+
+    /// Where RAM begins in the file. `crash` reads the notes with the headers, and takes these to end where the first RAM begins, so
+    /// that room is left for the longest notes: whether there is a vmcoreinfo shows when all RAM has been seen.
+    const fn ram_at(&self) -> u64 {
+        let vcpus = (NOTE + PRSTATUS as u64) * self.vcpus.len() as u64;
+        let notes = vcpus + NOTE + PAGE as u64;
+        (notes_at(self.ranges.len()) + notes).next_multiple_of(PAGE as u64)
     }
 
     /// Takes the next bytes of RAM.
@@ -93,7 +109,7 @@ impl<W: Write + Seek> Core<W> {
         }
         // Zeros need no room.
         if self.page.iter().any(|byte| *byte != 0) {
-            let at = first(self.ranges.len()) + self.written;
+            let at = self.ram_at() + self.written;
             self.to.seek(SeekFrom::Start(at))?;
             self.to.write_all(&self.page)?;
         }
@@ -107,36 +123,37 @@ impl<W: Write + Seek> Core<W> {
         self.vmcoreinfo.as_deref()
     }
 
-    /// Writes the rest: registers of vCPUs, each with its number, and headers.
+    /// Writes what stands before RAM: headers and notes.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn finish(mut self, vcpus: &[(u16, Registers)]) -> io::Result<W> {
+    pub fn finish(mut self) -> io::Result<W> {
         let mut notes = Vec::new();
-        for (number, registers) in vcpus {
-            note(
-                &mut notes,
-                b"CORE\0",
-                NT_PRSTATUS,
-                &prstatus(*number, registers),
-            );
+        for (number, registers) in &self.vcpus {
+            let text = prstatus(*number, registers);
+            note(&mut notes, b"CORE\0", NT_PRSTATUS, &text);
         }
         if let Some(text) = &self.vmcoreinfo {
             note(&mut notes, b"VMCOREINFO\0", 0, text.as_bytes());
         }
-        let begin = first(self.ranges.len());
+        let begin = self.ram_at();
         let end = begin + self.written;
-        self.to.seek(SeekFrom::Start(end))?;
-        self.to.write_all(&notes)?;
+        // A hole at the end is one only if the file goes on to there.
+        if self.to.seek(SeekFrom::End(0))? < end {
+            self.to.seek(SeekFrom::Start(end - 1))?;
+            self.to.write_all(&[0])?;
+        }
         let mut headers = Vec::new();
-        program_header(&mut headers, PT_NOTE, 0, [end, 0, 0, notes.len() as u64, 4]);
+        let notes_at = notes_at(self.ranges.len());
+        let fields = [notes_at, 0, 0, notes.len() as u64, 4];
+        program_header(&mut headers, PT_NOTE, 0, fields);
         // gdb finds memory by IPA, and of a Linux by the addresses of its image, too.
         let offsets = [Some(0), self.vmcoreinfo.as_deref().and_then(voffset)];
         for offset in offsets.into_iter().flatten() {
             let mut at = begin;
             for range in &self.ranges {
                 let virtual_address = range.ipa.wrapping_add(offset);
-                let fields = [at, virtual_address, range.ipa, range.bytes, PAGE as u64];
+                let fields = [at, virtual_address, range.ipa, range.bytes, ANY];
                 program_header(&mut headers, PT_LOAD, ALL, fields);
                 at += range.bytes;
             }
@@ -145,6 +162,8 @@ impl<W: Write + Seek> Core<W> {
         self.to
             .write_all(&elf_header(headers.len() as u64 / PHDR))?;
         self.to.write_all(&headers)?;
+        self.to.seek(SeekFrom::Start(notes_at))?;
+        self.to.write_all(&notes)?;
         Ok(self.to)
     }
 }
@@ -226,7 +245,7 @@ mod tests {
         u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
     }
 
-    fn core(info: &str) -> Vec<u8> {
+    fn core(info: &str, last: u8) -> Vec<u8> {
         let ranges = vec![
             Range {
                 ipa: 0x4000_0000,
@@ -237,23 +256,23 @@ mod tests {
                 bytes: PAGE as u64,
             },
         ];
-        let mut core = Core::new(Cursor::new(Vec::new()), ranges);
+        let mut registers: Registers = core::array::from_fn(|n| 0x100 + n as u64);
+        registers[PSTATE] = 0x3c5;
+        let vcpus = vec![(1, registers)];
+        let mut core = Core::new(Cursor::new(Vec::new()), ranges, vcpus);
         let mut ram = vec![0; 4 * PAGE];
         ram[5] = 7;
         ram[2 * PAGE..][..info.len()].copy_from_slice(info.as_bytes());
-        ram[4 * PAGE - 1] = 9;
+        ram[4 * PAGE - 1] = last;
         for piece in ram.chunks(1000) {
             core.ram(piece).expect("written");
         }
-        let mut registers: Registers = core::array::from_fn(|n| 0x100 + n as u64);
-        registers[PSTATE] = 0x3c5;
-        let done = core.finish(&[(1, registers)]).expect("written");
-        done.into_inner()
+        core.finish().expect("written").into_inner()
     }
 
     #[test]
     fn ram_stands_where_its_headers_say() {
-        let core = core("no such page");
+        let core = core("no such page", 9);
         assert_eq!(core[..7], *b"\x7fELF\x02\x01\x01");
         assert_eq!(core[16..20], [4, 0, 183, 0]);
         assert_eq!(core[56], 3, "a note, two ranges");
@@ -265,12 +284,12 @@ mod tests {
         }
         assert_eq!(core[header(1, 1) as usize + 5], 7);
         assert_eq!(core[header(2, 1) as usize + PAGE - 1], 9);
-        assert_eq!(header(0, 1) + header(0, 4), core.len() as u64);
+        assert_eq!(header(2, 1) + header(2, 4), core.len() as u64);
     }
 
     #[test]
     fn registers_are_those_of_a_thread() {
-        let core = core("");
+        let core = core("", 9);
         let note = word(&core, EHDR + 8) + 12 + 8;
         let register = |n: u64| word(&core, note + REGS as u64 + 8 * n);
         assert_eq!(core[note as usize + PID], 2);
@@ -296,12 +315,39 @@ mod tests {
     #[test]
     fn the_vmcoreinfo_of_a_linux_is_found_and_its_image_has_headers() {
         let info = "OSRELEASE=6.1.0\nPAGESIZE=4096\nNUMBER(kimage_voffset)=0xffff800000000000\n";
-        let core = core(info);
+        let core = core(info, 9);
         assert_eq!(core[56], 5);
         let kernel = word(&core, EHDR + 3 * PHDR + 16);
         assert_eq!(kernel, 0xffff_8000_4000_0000);
-        let behind = [b"VMCOREINFO\0\0", info.as_bytes()].concat();
-        let tail = &core[core.len() - behind.len().next_multiple_of(4)..];
-        assert!(tail.starts_with(&behind), "{tail:?}");
+        let header = |n: u64, field: u64| word(&core, EHDR + n * PHDR + 8 * field);
+        let notes = &core[header(0, 1) as usize..][..header(0, 4) as usize];
+        let last = [b"VMCOREINFO\0\0", info.as_bytes()].concat();
+        let tail = &notes[notes.len() - last.len().next_multiple_of(4)..];
+        assert!(tail.starts_with(&last), "{tail:?}");
+    }
+
+    #[test]
+    fn notes_stand_before_ram_where_crash_looks_for_them() {
+        let longest = format!("OSRELEASE=6.1.0\nPAGESIZE=4096\n{}", "x".repeat(PAGE));
+        for info in ["no such page", &longest[..PAGE]] {
+            let core = core(info, 9);
+            let header = |n: u64, field: u64| word(&core, EHDR + n * PHDR + 8 * field);
+            assert_eq!(
+                header(0, 1),
+                EHDR + PHDR * u64::from(core[56]).max(5),
+                "{info}"
+            );
+            assert!(header(0, 1) + header(0, 4) <= header(1, 1), "{info}");
+            assert_eq!(core[header(1, 1) as usize + 5], 7, "{info}");
+            assert_eq!(header(1, 6), 0, "an alignment: not a kdump's");
+        }
+    }
+
+    #[test]
+    fn a_file_goes_on_to_the_end_of_its_ram() {
+        let full = core("", 9);
+        let with_a_hole = core("", 0);
+        assert_eq!(full.len(), with_a_hole.len());
+        assert_eq!(full[..full.len() - 1], with_a_hole[..full.len() - 1]);
     }
 }

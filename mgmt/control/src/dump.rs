@@ -31,6 +31,8 @@ pub struct Dumped {
     pub untold: Option<&'static str>,
     /// Release of a Linux whose vmcoreinfo was found.
     pub linux: Option<String>,
+    /// By how much its image lies elsewhere than it was linked for (KASLR), if it says so.
+    pub kernel_offset: Option<u64>,
 }
 
 fn wrong(name: &str, why: impl std::fmt::Display) -> Failure {
@@ -56,7 +58,8 @@ impl<T: Read + Write + AsFd> Manager<T> {
             }
         }
         let cannot = |error| Failure::environment("control::io", "cannot write the dump", error);
-        let mut core = Core::new(to, ranges.clone());
+        let told = vcpus.iter().map(|(number, _)| *number).collect();
+        let mut core = Core::new(to, ranges.clone(), vcpus);
         for range in &ranges {
             let (mut next, end) = (range.ipa, range.ipa + range.bytes);
             while next < end {
@@ -73,17 +76,21 @@ impl<T: Read + Write + AsFd> Manager<T> {
         // What was read last is of this life if the next answer is.
         let (answer, _) = self.memory(vm, 0, 0)?;
         self.is_same(vm, life, &answer)?;
-        let linux = core.vmcoreinfo().and_then(|text| {
-            let line = text.lines().next()?;
-            Some(line.strip_prefix("OSRELEASE=")?.to_owned())
-        });
-        core.finish(&vcpus).map_err(cannot)?;
+        let said = |key: &str| {
+            let mut lines = core.vmcoreinfo()?.lines();
+            lines.find_map(|line| line.strip_prefix(key))
+        };
+        let linux = said("OSRELEASE=").map(str::to_owned);
+        let kernel_offset =
+            said("KERNELOFFSET=").and_then(|text| u64::from_str_radix(text, 16).ok());
+        core.finish().map_err(cannot)?;
         Ok(Dumped {
             life,
             bytes: ranges.iter().map(|range| range.bytes).sum(),
-            vcpus: vcpus.iter().map(|(number, _)| *number).collect(),
+            vcpus: told,
             untold,
             linux,
+            kernel_offset,
         })
     }
 

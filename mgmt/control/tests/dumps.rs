@@ -10,8 +10,7 @@ use bulkhead_control::failure::{Failure, Outcome};
 use bulkhead_control::manager::Manager;
 use bulkhead_fake_el2::{El2, Fake};
 
-const INFO: &str =
-    "OSRELEASE=6.1.0-test\nPAGESIZE=4096\nNUMBER(kimage_voffset)=0xffff800000000000\n";
+const INFO: &str = "OSRELEASE=6.1.0-test\nPAGESIZE=4096\nNUMBER(kimage_voffset)=0xffff800000000000\nKERNELOFFSET=495afa00000\n";
 
 /// A board whose VM 1 has ended, with two ranges of RAM.
 fn board() -> Fake {
@@ -47,6 +46,7 @@ fn a_core_has_all_ram_and_the_registers() {
     assert_eq!((dumped.life, dumped.bytes), (1, 0x9000));
     assert_eq!((&*dumped.vcpus, dumped.untold), (&[0, 1][..], None));
     assert_eq!(dumped.linux.as_deref(), Some("6.1.0-test"));
+    assert_eq!(dumped.kernel_offset, Some(0x495_afa0_0000));
     let word = |at: usize| u64::from_le_bytes(core[at..at + 8].try_into().expect("eight"));
     assert_eq!(core[..4], *b"\x7fELF");
     // The two ranges, by IPA, then by the addresses of the image.
