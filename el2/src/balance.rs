@@ -8,8 +8,8 @@
 
 use bulkhead_abi::plan::{MAX_PCPUS, Vcpu as Row};
 use bulkhead_core::devices::deadlines::Purpose;
+use bulkhead_core::sched::MigratingSlot;
 use bulkhead_core::sched::balance::{self, Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
-use bulkhead_core::sched::{MigratingSlot, SLOTS};
 use bulkhead_core::sync::{TryUse, inbox};
 
 use crate::hw::claim::Claim;
@@ -184,15 +184,10 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<(usize, MigratingVc
     if let Some(place) = pcpu.run_slots.get_mut(slot) {
         *place = None;
     }
-    // Ends at the first one at the latest: there is none before it.
-    while pcpu.run_slots.get(pcpu.used.wrapping_sub(1)) == Some(&None) {
-        pcpu.used = pcpu.used.wrapping_sub(1);
-    }
-    let mark = 1u32.wrapping_shl(slot as u32);
+    pcpu.count_slots();
     if let Some(rests) = pcpu.resting.get_mut(slot) {
         *rests = None;
     }
-    pcpu.pending &= !mark;
     // The vCPU may have migrated here and not run yet.
     pcpu.moves.take_incoming(slot);
     if pcpu.loaded == slot {
@@ -243,13 +238,9 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     if let Some(place) = pcpu.run_slots.get_mut(slot) {
         *place = Some(run_slot);
     }
-    pcpu.used = pcpu.used.max(slot.wrapping_add(1)).min(SLOTS);
-    let mark = 1u32.wrapping_shl(slot as u32);
+    pcpu.count_slots();
     pcpu.moves.add_incoming(slot);
-    pcpu.pending |= mark;
-    if let Some(last) = pcpu.last.get_mut(usize::from(run_slot.vm)) {
-        *last = u8::MAX;
-    }
+    pcpu.pending |= 1u32.wrapping_shl(slot as u32);
     pcpu.sched
         .attach(slot, migrating.migrating_slot, timer::now());
     true

@@ -166,6 +166,12 @@ impl Pcpu {
         self.used > 1 || self.balancer.is_some()
     }
 
+    /// Counts the slots in use, after `run_slots` has changed.
+    pub fn count_slots(&mut self) {
+        let last = self.run_slots.iter().rposition(Option::is_some);
+        self.used = last.map_or(0, |last| last.wrapping_add(1));
+    }
+
     /// Converts ticks to nanoseconds.
     #[inline(always)]
     pub const fn in_nanoseconds(&self, ticks: u64) -> u64 {

@@ -74,7 +74,7 @@ impl Context {
 /// Invalidates the translations and instructions that this pCPU has cached for the current VM from
 /// before one of its vCPUs migrated here: from a former life of the VM, or from another boot.
 /// Changes that the guest itself has made elsewhere are broadcast (HCR_EL2.FB). The caller has
-/// synchronised VTTBR_EL2.
+/// synchronised VTTBR_EL2; the return to the guest synchronises the rest, which EL2 does not use.
 pub fn forget_former_life() {
     // SAFETY: [R-TLB] the guest has not run since its registers were restored.
     unsafe {
@@ -83,14 +83,14 @@ pub fn forget_former_life() {
             "tlbi vmalls12e1",
             "ic iallu",
             "dsb nsh",
-            "isb",
             options(nostack, preserves_flags)
         )
     }
 }
 
 /// Invalidates the stage-1 translations that this pCPU has cached for the current VM: another of
-/// its vCPUs made them, for which the same ASID may have meant another address space.
+/// its vCPUs made them, for which the same ASID may have meant another address space. The return to
+/// the guest synchronises that.
 pub fn forget_translations() {
     // SAFETY: [R-TLB] the guest has not run since its registers were restored.
     unsafe {
@@ -99,7 +99,6 @@ pub fn forget_translations() {
             "dsb nshst",
             "tlbi vmalle1",
             "dsb nsh",
-            "isb",
             options(nostack, preserves_flags)
         )
     }
