@@ -17,6 +17,10 @@ pub enum DebianPayload {
     Initramfs,
     /// An archive to go behind the initramfs: the real-time kernel's modules, without which it has no disk and no network.
     ModulesRt,
+    /// The same of the stock kernel of the release after.
+    Modules612,
+    /// The same of the real-time kernel of the release after.
+    Modules612Rt,
     /// An archive to go behind the initramfs: Debian's fio and iperf3 with their libraries.
     IoTools,
     /// An archive to go behind the initramfs: Debian's gdb and perf with their libraries.
@@ -29,13 +33,15 @@ pub enum DebianPayload {
 
 impl DebianPayload {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Kernel,
         Self::KernelRt,
         Self::Kernel612,
         Self::Kernel612Rt,
         Self::Initramfs,
         Self::ModulesRt,
+        Self::Modules612,
+        Self::Modules612Rt,
         Self::IoTools,
         Self::DebugTools,
         Self::UBoot,
@@ -58,6 +64,8 @@ impl DebianPayload {
             Self::Kernel612Rt => "kernel-6.12-rt",
             Self::Initramfs => "initramfs",
             Self::ModulesRt => "modules-rt",
+            Self::Modules612 => "modules-6.12",
+            Self::Modules612Rt => "modules-6.12-rt",
             Self::IoTools => "io-tools",
             Self::DebugTools => "debug-tools",
             Self::UBoot => "u-boot",

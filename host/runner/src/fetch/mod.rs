@@ -48,6 +48,8 @@ impl Kernel {
             DebianPayload::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
             DebianPayload::Initramfs
             | DebianPayload::ModulesRt
+            | DebianPayload::Modules612
+            | DebianPayload::Modules612Rt
             | DebianPayload::IoTools
             | DebianPayload::DebugTools
             | DebianPayload::UBoot
@@ -58,6 +60,14 @@ impl Kernel {
             series,
             suite,
         })
+    }
+
+    /// The modules of [`modules::WANTED`] that its package has: 6.12 has the console built in.
+    fn modules(self) -> impl Iterator<Item = &'static str> {
+        let built_in =
+            move |module: &str| self.suite == Suite::Backports && module == "virtio_console";
+        let wanted = modules::WANTED.into_iter();
+        wanted.filter(move |module| !built_in(module))
     }
 
     /// Whether `name` is a package of this kernel: `linux-image-6.1.0-50-arm64` for 6.1 and
@@ -108,7 +118,7 @@ pub fn cached(cache: &Cache, payload: DebianPayload) -> Result<Option<PathBuf>, 
     }
     let file = match payload {
         DebianPayload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
-        DebianPayload::ModulesRt => initramfs::make_modules(cache, &kernel)?,
+        _ if kernel_of(payload).is_some() => initramfs::make_modules(cache, &kernel)?,
         DebianPayload::UBoot => uboot_image(&packages)?,
         _ => kernel_image(&packages)?,
     };
@@ -120,6 +130,8 @@ const fn kernel_of(archive: DebianPayload) -> Option<DebianPayload> {
     match archive {
         DebianPayload::Initramfs => Some(DebianPayload::Kernel),
         DebianPayload::ModulesRt => Some(DebianPayload::KernelRt),
+        DebianPayload::Modules612 => Some(DebianPayload::Kernel612),
+        DebianPayload::Modules612Rt => Some(DebianPayload::Kernel612Rt),
         _ => None,
     }
 }
@@ -174,7 +186,7 @@ pub fn choose(
             let image = format!("./{UBOOT_IMAGE}");
             unpacked(cache, archive, vec![package], &[&image])?
         }
-        None if payload == DebianPayload::ModulesRt => Vec::new(),
+        None if kernel_of(payload).is_some() && payload != DebianPayload::Initramfs => Vec::new(),
         None => {
             let programs = closure::tools(payload).unwrap_or(&closure::PROGRAMS);
             closure::gather(cache, archive, programs)?
@@ -192,17 +204,13 @@ fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Un
     // A folder of packages may hold the kernel without the package that stands for the newest.
     let name = name.or_else(|| archive.names().into_iter().rfind(|name| wanted.is(name)));
     let name = name.ok_or_else(|| missing(&format!("{} {}", wanted.meta, wanted.series)))?;
-    // The modules of the others are not packed.
-    let modules = match wanted.suite {
-        Suite::Stable => &modules::WANTED[..],
-        Suite::Backports => &[],
-    };
-    let modules = modules.iter().map(|module| format!("*/{module}.ko*"));
-    let patterns: Vec<String> = ["./boot".to_owned()].into_iter().chain(modules).collect();
+    let modules = wanted.modules().map(|module| format!("*/{module}.ko*"));
+    let whole = ["./boot".to_owned(), format!("*/{}", modules::BUILTIN)];
+    let patterns: Vec<String> = whole.into_iter().chain(modules).collect();
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
     let package = need(archive, &name, wanted.suite)?;
     let place = cache.place(&package);
-    if wanted.suite == Suite::Stable && place.is_dir() && !modules::are_all_in(&place) {
+    if place.is_dir() && !modules::are_all_in(&place) {
         std::fs::remove_dir_all(&place).map_err(|e| {
             let what = format!("cannot unpack {name} once more, with more modules");
             Failure::environment(what, e, format!("delete {}", place.display()))

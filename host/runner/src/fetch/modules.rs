@@ -46,11 +46,36 @@ struct Module {
     data: Vec<u8>,
 }
 
+/// The file that names the modules that a kernel has built in, by their paths.
+pub const BUILTIN: &str = "modules.builtin";
+
 /// Whether an unpacked kernel package has all of [`WANTED`]: one that an older version has unpacked may not.
 pub fn are_all_in(kernel: &Path) -> bool {
     let files = files_below(&kernel.join("lib/modules")).unwrap_or_default();
-    let names: Vec<String> = files.iter().map(|file| name_of(file)).collect();
+    let (lists, modules): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_list(file));
+    let mut names: Vec<String> = modules.iter().map(|file| name_of(file)).collect();
+    for list in lists {
+        let text = fs::read_to_string(list).unwrap_or_default();
+        names.extend(text.lines().map(|line| name_of(Path::new(line))));
+    }
     WANTED.iter().all(|name| names.contains(&canonical(name)))
+}
+
+/// Whether a file is [`BUILTIN`], and no module.
+fn is_list(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name == BUILTIN)
+}
+
+/// The module in a file, unpacked if it is packed (`.ko.xz`): who loads it in a guest may not know how. Returns its path then, too.
+fn read_module(file: &Path) -> std::io::Result<(PathBuf, Vec<u8>)> {
+    let data = fs::read(file)?;
+    if file.extension().is_none_or(|extension| extension != "xz") {
+        return Ok((file.to_owned(), data));
+    }
+    let mut module = Vec::new();
+    lzma_rs::xz_decompress(&mut data.as_slice(), &mut module)
+        .map_err(|error| std::io::Error::other(format!("it is no xz file: {error}")))?;
+    Ok((file.with_extension(""), module))
 }
 
 /// Adds the modules of an unpacked kernel package, `modules.dep` and `modules.alias` to `tree`.
@@ -66,8 +91,9 @@ pub fn add(tree: &mut Tree, kernel: &Path) -> Result<(), Failure> {
     let base = kernel.join("lib/modules");
     for release in folder(&base).map_err(|e| failed(&base, &e))? {
         let mut modules: BTreeMap<String, Module> = BTreeMap::new();
-        for file in files_below(&release).map_err(|e| failed(&release, &e))? {
-            let data = fs::read(&file).map_err(|e| failed(&file, &e))?;
+        let files = files_below(&release).map_err(|e| failed(&release, &e))?;
+        for file in files.into_iter().filter(|file| !is_list(file)) {
+            let (file, data) = read_module(&file).map_err(|e| failed(&file, &e))?;
             let info = modinfo(&data).map_err(|e| failed(&file, &e))?;
             let path = file.strip_prefix(&release).unwrap_or(&file);
             let module = Module {
@@ -189,6 +215,40 @@ mod tests {
         assert!(are_all_in(folder.path()));
         fs::remove_file(drivers.join("virtio-rng.ko")).expect("file");
         assert!(!are_all_in(folder.path()));
+        let list = folder.path().join("lib/modules/6.1.0").join(BUILTIN);
+        fs::write(list, "kernel/drivers/char/hw_random/virtio-rng.ko\n").expect("file");
+        assert!(are_all_in(folder.path()), "built in");
+    }
+
+    #[test]
+    fn a_packed_module_is_unpacked_and_what_is_no_module_is_left_out() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let release = folder.path().join("lib/modules/6.12.1");
+        fs::create_dir_all(release.join("kernel")).expect("folders");
+        let module = object::write::Object::new(
+            object::BinaryFormat::Elf,
+            object::Architecture::Aarch64,
+            object::Endianness::Little,
+        );
+        let module = module.write().expect("an ELF file");
+        let mut packed = Vec::new();
+        lzma_rs::xz_compress(&mut module.as_slice(), &mut packed).expect("packed");
+        fs::write(release.join("kernel/loop.ko.xz"), &packed).expect("file");
+        fs::write(release.join(BUILTIN), "kernel/dummy.ko\n").expect("file");
+        let mut tree = Tree::default();
+        add(&mut tree, folder.path()).expect("a kernel");
+        let archive = tree.to_bytes();
+        let has = |what: &[u8]| archive.windows(what.len()).any(|bytes| bytes == what);
+        assert!(has(b"lib/modules/6.12.1/kernel/loop.ko\0"), "its name");
+        assert!(has(&module), "its bytes");
+        assert!(!has(BUILTIN.as_bytes()), "a list");
+        fs::write(
+            release.join("kernel/loop.ko.xz"),
+            &packed[..packed.len() / 2],
+        )
+        .expect("file");
+        let failure = add(&mut Tree::default(), folder.path()).expect_err("half a file");
+        assert!(failure.why.contains("no xz file"), "{failure:?}");
     }
 
     #[test]
