@@ -32,6 +32,7 @@ fn main(board: &'static Board) {
             senders(board);
         } else {
             strange_targets(board);
+            groups();
             remote_redistributor();
         }
         banked(board);
@@ -222,6 +223,39 @@ fn strange_targets(board: &Board) {
         pending |= cpu::call(cpu, |_| gic::pending_sgis().into(), 0).unwrap_or(1) as u32;
     }
     check::same("SGIs to CPUs that are not there reach nobody", pending, 0);
+}
+
+/// GICv3 with one Security state: ICC_SGI0R_EL1 brings SGIs that are in Group 0, and ICC_SGI1R_EL1 those of both groups.
+fn groups() {
+    let word = |register| v3::word_of(0, register);
+    let pends = |group0: bool, by_sgi0r: bool| {
+        let all = read32(word(gic::IGROUPR));
+        write32(
+            word(gic::IGROUPR),
+            if group0 { all & !(1 << 9) } else { all },
+        );
+        sysreg::irq_off();
+        let value = v3::sgi(9, 1);
+        if by_sgi0r {
+            bulkhead_guests::msr!("icc_sgi0r_el1", value);
+        } else {
+            bulkhead_guests::msr!("icc_sgi1r_el1", value);
+        }
+        sysreg::isb();
+        let pending = read32(word(gic::ISPENDR)) >> 9 & 1;
+        write32(word(gic::ICPENDR), 1 << 9);
+        write32(word(gic::IGROUPR), all);
+        sysreg::irq_on();
+        pending
+    };
+    check::same("ICC_SGI0R_EL1 for an SGI of Group 0", pends(true, true), 1);
+    check::same("ICC_SGI1R_EL1 for an SGI of Group 0", pends(true, false), 1);
+    check::same("ICC_SGI0R_EL1 for an SGI of Group 1", pends(false, true), 0);
+    check::same(
+        "ICC_SGI1R_EL1 for an SGI of Group 1",
+        pends(false, false),
+        1,
+    );
 }
 
 /// GICv3: a CPU may write the private registers of another.

@@ -7,6 +7,7 @@
 #![no_main]
 
 use bulkhead_guests::mmio::{read32, write32};
+use bulkhead_guests::probe::{self, Width};
 use bulkhead_guests::uart::{self, DR, FR, FR_RXFE, FR_TXFE, FR_TXFF, ICR, IMSC, INT_RT, INT_RX};
 use bulkhead_guests::uart::{IFLS, INT_TX, MIS, RIS};
 use bulkhead_guests::{Board, alive, check, gic, guest, print, println, sysreg};
@@ -39,6 +40,7 @@ fn main(board: &'static Board) {
     gic::enable(board.uart_intid);
     sysreg::irq_on();
     registers();
+    accesses();
     transmit();
     receive(board.argument("lines").unwrap_or(0));
     check::done();
@@ -89,6 +91,36 @@ fn registers() {
         (register(RIS) & (INT_RX | INT_RT)).into(),
     );
     set(IMSC, 0);
+}
+
+/// Accesses of other sizes than a word, which drivers use, and those that a hypervisor cannot know: they have no valid syndrome.
+fn accesses() {
+    let identification = uart::base() + 0xfe0;
+    for width in [Width::Byte, Width::Half] {
+        let read = probe::read(width, identification).unwrap_or(99);
+        check::equal("identification, by bytes and half-words", read, 0x11);
+        let written = probe::write(width, uart::base() + IMSC, INT_RX.into());
+        check::holds(
+            "a write by bytes and half-words",
+            written.is_ok(),
+            "a fault",
+        );
+        check::equal("IMSC", register(IMSC).into(), INT_RX.into());
+        set(IMSC, 0);
+    }
+    for (instruction, what) in [
+        (0x2940_0801, "ldp w1, w2"),
+        (0xb840_4401, "ldr w1, post-indexed"),
+    ] {
+        let mut registers = [uart::base() as u64, 0, 0, 0, 0, 0, 0, 0];
+        let fault = probe::code(&[instruction], &mut registers).err();
+        let is_abort = fault.is_some_and(|fault| fault.is_data_external_abort());
+        check::holds(
+            "an access that names no register is an abort",
+            is_abort,
+            what,
+        );
+    }
 }
 
 fn transmit() {
