@@ -240,7 +240,6 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     }
     pcpu.count_slots();
     pcpu.moves.add_incoming(slot);
-    pcpu.pending |= 1u32.wrapping_shl(slot as u32);
     pcpu.sched
         .attach(slot, migrating.migrating_slot, timer::now());
     true

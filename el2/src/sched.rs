@@ -253,7 +253,8 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     if is_new {
         context::forget_former_life();
     }
-    if has_pending {
+    // Something may have come for it on its way here.
+    if has_pending || is_new {
         catch_up(comes);
     }
 }
