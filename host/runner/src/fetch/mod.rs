@@ -62,10 +62,14 @@ impl Kernel {
         })
     }
 
-    /// The modules of [`modules::WANTED`] that its package has: 6.12 has the console built in.
+    /// Whether it has some of [`modules::WANTED`] built in: 6.12 the console.
+    fn builds_some_in(self) -> bool {
+        self.suite == Suite::Backports
+    }
+
+    /// The modules of [`modules::WANTED`] that its package has.
     fn modules(self) -> impl Iterator<Item = &'static str> {
-        let built_in =
-            move |module: &str| self.suite == Suite::Backports && module == "virtio_console";
+        let built_in = move |module: &str| self.builds_some_in() && module == "virtio_console";
         let wanted = modules::WANTED.into_iter();
         wanted.filter(move |module| !built_in(module))
     }
@@ -205,8 +209,11 @@ fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Un
     let name = name.or_else(|| archive.names().into_iter().rfind(|name| wanted.is(name)));
     let name = name.ok_or_else(|| missing(&format!("{} {}", wanted.meta, wanted.series)))?;
     let modules = wanted.modules().map(|module| format!("*/{module}.ko*"));
-    let whole = ["./boot".to_owned(), format!("*/{}", modules::BUILTIN)];
-    let patterns: Vec<String> = whole.into_iter().chain(modules).collect();
+    let list = wanted
+        .builds_some_in()
+        .then(|| format!("*/{}", modules::BUILTIN));
+    let whole = ["./boot".to_owned()].into_iter().chain(list);
+    let patterns: Vec<String> = whole.chain(modules).collect();
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
     let package = need(archive, &name, wanted.suite)?;
     let place = cache.place(&package);
