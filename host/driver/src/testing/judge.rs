@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bulkhead_abi::console::ALL_STOPPED;
+use bulkhead_abi::exit::ExitClass;
 use bulkhead_runner::run::console::{ConsoleLine, ExitTable, Transcript};
 
 use super::scenario::{Exits, Scenario, ScenarioEnd, Step};
@@ -220,6 +221,9 @@ impl<'a> Judge<'a> {
             })
             .sum();
         let class = class.as_deref().unwrap_or("exits in all");
+        if expected.class.is_some() && ExitClass::of_name(class).is_none() {
+            return Some(format!("there is no class of exits `{class}`"));
+        }
         if count < *least {
             return Some(format!("`{vm}` has {count} {class}, less than {least}"));
         }
@@ -535,5 +539,8 @@ mod tests {
             wrong(&scenario("most = 6"), "", true),
             ["there are no statistics of `a`"]
         );
+        let misspelt = self::scenario("[[exits]]\nvm = \"a\"\nclass = \"sgis\"\nmost = 6");
+        let why = ["there is no class of exits `sgis`"];
+        assert_eq!(wrong(&misspelt, console, true), why);
     }
 }
