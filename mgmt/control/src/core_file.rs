@@ -24,8 +24,14 @@ const PID: usize = 32;
 const REGS: usize = 112;
 /// What the page begins with in which Linux says how its memory is to be read.
 const VMCOREINFO: &[u8] = b"OSRELEASE=";
-/// Bytes of a note without its text: three words, and the longest of the names used here.
-const NOTE: u64 = 12 + 12;
+/// Bytes of a note: three words, its name in whole words, its text.
+const fn note_bytes(name: &[u8], text: usize) -> u64 {
+    12 + (name.len().next_multiple_of(4) + text) as u64
+}
+
+/// Name of the notes with registers, and of the one with the vmcoreinfo.
+const CORE: &[u8] = b"CORE\0";
+const VMCOREINFO_NOTE: &[u8] = b"VMCOREINFO\0";
 /// Where it says by how much the addresses of its image differ from physical ones.
 const VOFFSET: &str = "NUMBER(kimage_voffset)=0x";
 
@@ -77,8 +83,8 @@ impl<W: Write + Seek> Core<W> {
     /// Where RAM begins in the file. `crash` reads the notes with the headers, and takes these to end where the first RAM begins, so
     /// that room is left for the longest notes: whether there is a vmcoreinfo shows when all RAM has been seen.
     const fn ram_at(&self) -> u64 {
-        let vcpus = (NOTE + PRSTATUS as u64) * self.vcpus.len() as u64;
-        let notes = vcpus + NOTE + PAGE as u64;
+        let vcpus = note_bytes(CORE, PRSTATUS) * self.vcpus.len() as u64;
+        let notes = vcpus + note_bytes(VMCOREINFO_NOTE, PAGE);
         (notes_at(self.ranges.len()) + notes).next_multiple_of(PAGE as u64)
     }
 
@@ -131,10 +137,10 @@ impl<W: Write + Seek> Core<W> {
         let mut notes = Vec::new();
         for (number, registers) in &self.vcpus {
             let text = prstatus(*number, registers);
-            note(&mut notes, b"CORE\0", NT_PRSTATUS, &text);
+            note(&mut notes, CORE, NT_PRSTATUS, &text);
         }
         if let Some(text) = &self.vmcoreinfo {
-            note(&mut notes, b"VMCOREINFO\0", 0, text.as_bytes());
+            note(&mut notes, VMCOREINFO_NOTE, 0, text.as_bytes());
         }
         let begin = self.ram_at();
         let end = begin + self.written;
@@ -246,6 +252,11 @@ mod tests {
     }
 
     fn core(info: &str, last: u8) -> Vec<u8> {
+        core_of(1, info, last)
+    }
+
+    /// A core of a VM whose last vCPU has the number `most`.
+    fn core_of(most: u16, info: &str, last: u8) -> Vec<u8> {
         let ranges = vec![
             Range {
                 ipa: 0x4000_0000,
@@ -258,7 +269,7 @@ mod tests {
         ];
         let mut registers: Registers = core::array::from_fn(|n| 0x100 + n as u64);
         registers[PSTATE] = 0x3c5;
-        let vcpus = vec![(1, registers)];
+        let vcpus = (1..=most).map(|number| (number, registers)).collect();
         let mut core = Core::new(Cursor::new(Vec::new()), ranges, vcpus);
         let mut ram = vec![0; 4 * PAGE];
         ram[5] = 7;
@@ -329,14 +340,14 @@ mod tests {
     #[test]
     fn notes_stand_before_ram_where_crash_looks_for_them() {
         let longest = format!("OSRELEASE=6.1.0\nPAGESIZE=4096\n{}", "x".repeat(PAGE));
-        for info in ["no such page", &longest[..PAGE]] {
-            let core = core(info, 9);
+        // So many that the room ends at each place of a page.
+        for (info, vcpus) in ["no such page", &longest[..PAGE]]
+            .into_iter()
+            .flat_map(|info| (1..=1024).map(move |vcpus| (info, vcpus)))
+        {
+            let core = core_of(vcpus, info, 9);
             let header = |n: u64, field: u64| word(&core, EHDR + n * PHDR + 8 * field);
-            assert_eq!(
-                header(0, 1),
-                EHDR + PHDR * u64::from(core[56]).max(5),
-                "{info}"
-            );
+            assert_eq!(header(0, 1), EHDR + PHDR * 5, "{info}");
             assert!(header(0, 1) + header(0, 4) <= header(1, 1), "{info}");
             assert_eq!(core[header(1, 1) as usize + 5], 7, "{info}");
             assert_eq!(header(1, 6), 0, "an alignment: not a kdump's");
