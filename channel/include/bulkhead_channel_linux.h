@@ -1,9 +1,11 @@
 /*
  * The end of a channel in a program of Linux, on a kernel without any driver of ours: bulkhead_channel.h over what Debian's
- * kernels have from 6.1 on. Needs a C library and CAP_SYS_RAWIO to open; afterwards no rights but the files that are open.
+ * kernels have from 6.1 on. Needs a C library and, by /dev/mem, CAP_SYS_RAWIO to open; afterwards no rights but the files that
+ * are open. By device-dax it needs no rights but those to the device files.
  *
- *     memory     /dev/mem, as Device memory. So the channel may not be cacheable at its other end either: cacheable = false,
- *                which is the default of a channel with a VM that has a `kernel`
+ *     memory     not cached by either end, which is the default of a channel with a VM that has a `kernel`: /dev/mem, as
+ *                Device memory. With cacheable = true device-dax, cached, on kernels that have it, as Debian's 6.12 (modules
+ *                of_pmem, nd_pmem, dax_pmem, device_dax)
  *     it hears   an input device, whose key is pressed and released by each doorbell (modules gpio_keys and evdev)
  *     it rings   a line of a GPIO controller, whose register is the doorbell (gpio-mmio, built in)
  *
@@ -26,6 +28,7 @@
 #include <linux/input.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -131,6 +134,35 @@ static inline int bulkhead_channel_linux_line_(uint64_t address)
 	return line;
 }
 
+/* Opens the device-dax of the pmem region of memory that starts at an address, or gives -1. */
+static inline int bulkhead_channel_linux_dax_(uint64_t start)
+{
+	char wanted[32], path[64];
+	glob_t found;
+	size_t i;
+	int file = -1, seen = 0;
+
+	snprintf(wanted, sizeof(wanted), "/%llx.pmem/", (unsigned long long)start);
+	errno = ENODEV;
+	if (glob("/sys/bus/dax/devices/*", 0, NULL, &found))
+		return -1;
+	for (i = 0; i < found.gl_pathc && !seen; i++) {
+		/* The device is below that of its pmem region. */
+		char *device = realpath(found.gl_pathv[i], NULL);
+
+		seen = device && strstr(device, wanted);
+		free(device);
+		if (!seen)
+			continue;
+		snprintf(path, sizeof(path), "/dev/%s", strrchr(found.gl_pathv[i], '/') + 1);
+		file = open(path, O_RDWR | O_CLOEXEC);
+	}
+	if (!seen)
+		errno = ENODEV;
+	globfree(&found);
+	return file;
+}
+
 /* Closes an end. What was sent stays. */
 static inline void bulkhead_channel_linux_close(struct bulkhead_channel_linux *end)
 {
@@ -151,20 +183,21 @@ static inline void bulkhead_channel_linux_close(struct bulkhead_channel_linux *e
 
 /*
  * Opens this VM's end of the channel with this name: 0, or -1 with errno. ENOENT: the device tree has no such channel. EMEDIUMTYPE: its
- * memory is cacheable, which a program of Linux cannot have (cacheable = false). ENODEV: a driver is missing, gpio_keys, evdev or
- * gpio-mmio. EBUSY: another program has this end. EPERM, EACCES: no right to /dev/mem or to a device file. EINVAL: pages of this
- * kernel are larger than the channel's memory is aligned.
+ * memory is cached, and no program of this kernel maps it (leave cacheable = true out). ENODEV, ENXIO: a driver is missing, gpio_keys,
+ * evdev, gpio-mmio, or device_dax and those below it. EBUSY: another program has this end. EPERM, EACCES: no right to /dev/mem or to a device
+ * file. EINVAL: pages of this kernel are larger than the channel's memory is aligned.
  */
 static inline int bulkhead_channel_linux_open(struct bulkhead_channel_linux *end, const char *name)
 {
-	unsigned char reg[48], cells[4];
+	unsigned char reg[48], cells[4], pmem[16];
 	char label[64], input[80];
-	uint64_t size[2] = { 0, 0 };
+	uint64_t size[2] = { 0, 0 }, base = 0;
 	const char *node = NULL;
 	glob_t found;
 	size_t i;
 	long length;
-	int hears, file;
+	int hears, uncached, file;
+	long cached;
 
 	end->own = end->peer = MAP_FAILED;
 	end->heard = end->line = -1;
@@ -182,25 +215,32 @@ static inline int bulkhead_channel_linux_open(struct bulkhead_channel_linux *end
 		size[0] = bulkhead_channel_linux_cells_(cells, 1);
 	if (node && bulkhead_channel_linux_property_(node, "bulkhead,messages", cells, 4) == 4)
 		size[1] = bulkhead_channel_linux_cells_(cells, 1);
-	i = node && bulkhead_channel_linux_property_(node, "bulkhead,uncached", cells, 4) < 0;
+	uncached = node && bulkhead_channel_linux_property_(node, "bulkhead,uncached", cells, 4) >= 0;
+	cached = node ? bulkhead_channel_linux_property_(node, "bulkhead,pmem", pmem, sizeof(pmem)) : -1;
 	globfree(&found);
 	if (length < 32) {
 		errno = ENOENT;
 		return -1;
 	}
-	if (i) {
+	if (!uncached && cached != sizeof(pmem)) {
 		errno = EMEDIUMTYPE;
 		return -1;
 	}
 	end->bytes = (size_t)bulkhead_channel_linux_cells_(reg + 8, 2);
-	file = open("/dev/mem", O_RDWR | O_SYNC | O_CLOEXEC);
+	if (uncached) {
+		file = open("/dev/mem", O_RDWR | O_SYNC | O_CLOEXEC);
+	} else {
+		/* The file starts where the pmem region's second word says. */
+		base = bulkhead_channel_linux_cells_(pmem + 8, 2);
+		file = bulkhead_channel_linux_dax_(bulkhead_channel_linux_cells_(pmem, 2));
+	}
 	if (file < 0)
 		return -1;
 	end->own = mmap(NULL, end->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-	                (off_t)bulkhead_channel_linux_cells_(reg, 2));
+	                (off_t)(bulkhead_channel_linux_cells_(reg, 2) - base));
 	if (end->own != MAP_FAILED)
 		end->peer = mmap(NULL, end->bytes, PROT_READ, MAP_SHARED, file,
-		                 (off_t)bulkhead_channel_linux_cells_(reg + 16, 2));
+		                 (off_t)(bulkhead_channel_linux_cells_(reg + 16, 2) - base));
 	close(file);
 	if (end->own == MAP_FAILED || end->peer == MAP_FAILED)
 		goto failed;

@@ -12,7 +12,7 @@ use bulkhead_channel::{Receiver, Sender, Shape, open};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 
-use crate::node::{Node, TREE};
+use crate::node::{Memory, Node, Range, TREE};
 use crate::sys::{self, Map};
 
 /// Reason that an end was not opened.
@@ -20,12 +20,13 @@ use crate::sys::{self, Map};
 pub enum OpenError {
     /// The device tree has no channel of that name.
     NoChannel(String),
-    /// Its memory is cacheable, which a program of Linux cannot have: the description is to say `cacheable = false`.
+    /// Its memory is cached, and this VM has no pmem region in which a program could map it: the description is not to say `cacheable = true`.
     Cacheable(String),
     /// A driver that is to hear or to ring is missing: its name, and that of the device that it should have.
     NoDriver(&'static str, String),
     /// A file cannot be opened or used. Busy is a GPIO line that another program has: it has this end open. An invalid argument of
-    /// `/dev/mem` is a kernel whose pages are larger than the channel's memory is aligned.
+    /// `/dev/mem` is a kernel whose pages are larger than the channel's memory is aligned. No such device, of a `/dev/daxN.M`: device_dax is not
+    /// loaded.
     File(PathBuf, io::Error),
 }
 
@@ -35,7 +36,7 @@ impl fmt::Display for OpenError {
             Self::NoChannel(name) => write!(f, "this VM has no channel `{name}`"),
             Self::Cacheable(name) => write!(
                 f,
-                "the memory of channel `{name}` is cacheable: its description is to say cacheable = false"
+                "no program of this kernel maps the memory of channel `{name}`, which is cached: its description is not to say cacheable = true"
             ),
             Self::NoDriver(driver, device) => {
                 write!(f, "there is no device `{device}`: is {driver} loaded?")
@@ -74,14 +75,15 @@ impl End {
     pub fn open(name: &str) -> Result<Self, OpenError> {
         let no_channel = || OpenError::NoChannel(name.to_owned());
         let node = Node::find(Path::new(TREE), name).ok_or_else(no_channel)?;
-        if !node.uncached {
-            return Err(OpenError::Cacheable(name.to_owned()));
-        }
-        let path = Path::new("/dev/mem");
-        let failed = |why| OpenError::File(path.to_owned(), why);
-        // O_SYNC: as Device memory.
-        let memory = open_file(path, OFlags::RDWR | OFlags::SYNC)?;
-        let mut end = Self::map(&memory, &node)
+        let (path, base, flags) = match node.memory {
+            // As Device memory.
+            Memory::Uncached => (PathBuf::from("/dev/mem"), 0, OFlags::SYNC),
+            Memory::Cached { start, data } => (dax(start)?, data, OFlags::empty()),
+            Memory::OfKernel => return Err(OpenError::Cacheable(name.to_owned())),
+        };
+        let memory = open_file(&path, OFlags::RDWR | flags)?;
+        let failed = |why| OpenError::File(path, why);
+        let mut end = Self::map(&memory, base, &node)
             .map_err(failed)?
             .ok_or_else(no_channel)?;
         if node.hears {
@@ -96,11 +98,16 @@ impl End {
         Ok(end)
     }
 
-    /// Maps both regions; none if they do not hold the channel.
-    fn map(memory: impl AsFd, node: &Node) -> io::Result<Option<Self>> {
+    /// Maps both regions by a file that starts at address `base`; none if they do not hold the channel.
+    fn map(memory: impl AsFd, base: u64, node: &Node) -> io::Result<Option<Self>> {
+        let map = |Range { start, bytes }, own| {
+            let start = start.checked_sub(base);
+            let start = start.ok_or(io::ErrorKind::InvalidData)?;
+            Map::new(&memory, Range { start, bytes }, own)
+        };
         let end = Self {
-            own: Map::new(&memory, node.own, true)?,
-            peer: Map::new(&memory, node.peer, false)?,
+            own: map(node.own, true)?,
+            peer: map(node.peer, false)?,
             shape: node.shape,
             heard: None,
             line: None,
@@ -192,6 +199,22 @@ fn open_file(path: &Path, flags: OFlags) -> Result<OwnedFd, OpenError> {
         .map_err(|why| OpenError::File(path.to_owned(), why.into()))
 }
 
+/// The file by which the pmem region that starts at an address is mapped.
+fn dax(start: u64) -> Result<PathBuf, OpenError> {
+    let folder = Path::new("/sys/bus/dax/devices");
+    let device = format!("{start:x}.pmem");
+    let of_region = |name: &String| {
+        let path = fs::canonicalize(folder.join(name)).unwrap_or_default();
+        path.iter().any(|part| part == device.as_str())
+    };
+    let file = names("/sys/bus/dax/devices").find(of_region);
+    let file = file.map(|name| Path::new("/dev").join(name));
+    file.ok_or(OpenError::NoDriver(
+        "device_dax, dax_pmem or of_pmem",
+        device,
+    ))
+}
+
 /// The file of the input device that is pressed when the channel's doorbell to this VM is rung.
 fn input(channel: &str) -> Result<PathBuf, OpenError> {
     let wanted = format!("bulkhead {channel}");
@@ -225,7 +248,6 @@ mod tests {
     use bulkhead_channel::SendError;
 
     use super::*;
-    use crate::node::Range;
 
     /// A file for memory, and the nodes of both ends.
     fn two_ends() -> (fs::File, [Node; 2]) {
@@ -241,7 +263,7 @@ mod tests {
             peer: range(peer),
             doorbell: None,
             hears: false,
-            uncached: true,
+            memory: Memory::Uncached,
             shape: Shape::new(16, 4).expect("a channel"),
         };
         (file, [node(0, bytes), node(bytes, 0)])
@@ -250,7 +272,7 @@ mod tests {
     #[test]
     fn messages_go_both_ways_through_maps_and_outlive_an_end() {
         let (file, nodes) = two_ends();
-        let open = |node| End::map(&file, node).expect("maps").expect("it fits");
+        let open = |node| End::map(&file, 0, node).expect("maps").expect("it fits");
         let [mut one, mut other] = nodes.each_ref().map(open);
         for (from, to) in [(true, b"one"), (false, b"two")] {
             let (sender, receiver) = if from {
@@ -285,9 +307,26 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_starts_at_an_address_is_mapped_from_there() {
+        let (file, [mut node, _]) = two_ends();
+        let base = 0x7820_0000;
+        node.own.start += base;
+        node.peer.start += base;
+        let mut end = End::map(&file, base, &node)
+            .expect("maps")
+            .expect("it fits");
+        assert!(end.sender().send(b"one").is_ok());
+        let mut head = [0; 8];
+        file.read_exact_at(&mut head, 0).expect("two regions");
+        assert_eq!(u64::from_ne_bytes(head), 1);
+        let below = End::map(&file, base + 1, &node);
+        assert!(below.is_err_and(|why| why.kind() == io::ErrorKind::InvalidData));
+    }
+
+    #[test]
     fn an_end_that_polls_neither_sleeps_nor_rings_one_that_does() {
         let (file, [node, _]) = two_ends();
-        let end = End::map(&file, &node).expect("maps").expect("it fits");
+        let end = End::map(&file, 0, &node).expect("maps").expect("it fits");
         let unsupported = |said: io::Error| said.kind() == io::ErrorKind::Unsupported;
         assert!(end.ring().is_err_and(unsupported));
         assert!(end.sleep(None).is_err_and(unsupported));
@@ -298,7 +337,7 @@ mod tests {
     #[test]
     fn an_end_hears_each_ring_until_it_says_so() {
         let (file, [node, _]) = two_ends();
-        let mut end = End::map(&file, &node).expect("maps").expect("it fits");
+        let mut end = End::map(&file, 0, &node).expect("maps").expect("it fits");
         let (reads, writes) = std::os::unix::net::UnixStream::pair().expect("two files");
         reads.set_nonblocking(true).expect("a file of ours");
         end.heard = Some(reads.into());
@@ -313,7 +352,9 @@ mod tests {
     fn regions_that_are_too_small_are_no_channel() {
         let (file, [mut node, _]) = two_ends();
         node.shape = Shape::new(4096, 64).expect("a channel");
-        assert!(End::map(&file, &node).expect("maps").is_none());
+        assert!(End::map(&file, 0, &node).expect("maps").is_none());
+        let none = dax(0x7800_0000);
+        assert!(matches!(none, Err(OpenError::NoDriver(_, device)) if device == "78000000.pmem"));
         assert!(matches!(End::open("none"), Err(OpenError::NoChannel(_))));
     }
 }

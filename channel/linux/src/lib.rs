@@ -3,7 +3,8 @@
 //!
 //! | what | is in Linux | needs |
 //! | --- | --- | --- |
-//! | memory | `/dev/mem`, as Device memory: `cacheable = false`, the default of a channel with a VM that has a `kernel` | `CAP_SYS_RAWIO`, to open |
+//! | memory that nobody caches, the default of a channel with a VM that has a `kernel` | `/dev/mem`, as Device memory | `CAP_SYS_RAWIO`, to open |
+//! | memory that is cached, `cacheable = true`, on kernels that have device-dax | `/dev/daxN.M` | modules `of_pmem`, `nd_pmem`, `dax_pmem` and `device_dax`; rights by file |
 //! | to hear | an input device, whose key is pressed and released by each doorbell | modules `gpio_keys` and `evdev` |
 //! | to ring | a line of a GPIO controller, whose register is the doorbell | nothing: gpio-mmio is built in |
 //!

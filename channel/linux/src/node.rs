@@ -27,9 +27,19 @@ pub struct Node {
     pub doorbell: Option<u64>,
     /// This end hears.
     pub hears: bool,
-    /// Nobody caches its memory.
-    pub uncached: bool,
+    pub memory: Memory,
     pub shape: Shape,
+}
+
+/// How a program maps the memory of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// Nobody caches it: by `/dev/mem`.
+    Uncached,
+    /// It is cached, by the device-dax of the pmem region that starts at `start` and whose file starts at `data`.
+    Cached { start: u64, data: u64 },
+    /// Not at all: it is cached, and this VM has no pmem region for it.
+    OfKernel,
 }
 
 impl Node {
@@ -61,7 +71,7 @@ impl Node {
             peer,
             doorbell: ranges.get(2).and_then(range).map(|range| range.start),
             hears: node.join("interrupts").exists(),
-            uncached: node.join("bulkhead,uncached").exists(),
+            memory: memory(node)?,
             shape,
         })
     }
@@ -72,11 +82,27 @@ fn is_node(path: &Path) -> bool {
     name.to_string_lossy().starts_with("channel@")
 }
 
+/// How the channel of a node is mapped. None if it has half a pmem region.
+fn memory(node: &Path) -> Option<Memory> {
+    if node.join("bulkhead,uncached").exists() {
+        return Some(Memory::Uncached);
+    }
+    let Ok(pmem) = fs::read(node.join("bulkhead,pmem")) else {
+        return Some(Memory::OfKernel);
+    };
+    let [start, data] = halves(pmem.as_slice().try_into().ok()?);
+    Some(Memory::Cached { start, data })
+}
+
 fn range(cells: &[u8; RANGE]) -> Option<Range> {
-    let (halves, _) = cells.as_chunks::<8>();
-    let [start, bytes] = [0, 1].map(|half| u64::from_be_bytes(halves[half]));
+    let [start, bytes] = halves(cells);
     let bytes = usize::try_from(bytes).ok()?;
     Some(Range { start, bytes })
+}
+
+fn halves(cells: &[u8; RANGE]) -> [u64; 2] {
+    let (halves, _) = cells.as_chunks::<8>();
+    [0, 1].map(|half| u64::from_be_bytes(halves[half]))
 }
 
 #[cfg(test)]
@@ -138,16 +164,28 @@ mod tests {
             },
             doorbell: Some(0x7000_9000),
             hears: true,
-            uncached: true,
+            memory: Memory::Uncached,
             shape: Shape::new(24, 64).expect("a channel"),
         };
         assert_eq!(found, wanted);
         let other = Node::find(tree.path(), "other").expect("it is there");
-        assert!(!other.hears && !other.uncached);
+        assert!(!other.hears && other.memory == Memory::OfKernel);
         for none in ["repor", "report\0", "", "alone"] {
             assert_eq!(Node::find(tree.path(), none), None, "{none}");
         }
         assert_eq!(Node::find(Path::new("/nonexistent"), "report"), None);
+    }
+
+    #[test]
+    fn a_cached_channel_is_in_a_pmem_region() {
+        let tree = tree(&REG);
+        let pmem = tree.path().join("channel@60000000/bulkhead,pmem");
+        fs::write(&pmem, cells(&[0x5e00_0000, 0x5e20_0000])).expect("a file");
+        let found = Node::find(tree.path(), "other").expect("it is there");
+        let (start, data) = (0x5e00_0000, 0x5e20_0000);
+        assert_eq!(found.memory, Memory::Cached { start, data });
+        fs::write(&pmem, cells(&[0x5e00_0000])).expect("a file");
+        assert_eq!(Node::find(tree.path(), "other"), None, "half a pmem region");
     }
 
     #[test]

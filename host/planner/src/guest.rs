@@ -1,6 +1,7 @@
 //! A guest by itself: its resources and its device tree.
 
 use bulkhead_abi::control::right;
+use bulkhead_abi::plan::PAGE;
 use bulkhead_core::gppt::Mode;
 
 use bulkhead_model::board::{Board, PassthroughDevice};
@@ -9,12 +10,15 @@ use bulkhead_model::describe::{
 };
 
 use super::contents::Contents;
-use super::file::Content;
+use super::file::{Content, File};
+use super::ipa::Occupied;
 use super::overlay::{self, Overlay};
 use super::{
     EmulatedDevice, Mapped, PlannedDevice, PlannedDoorbell, PlannedIo, PlannedPayload, PlannedVm,
 };
-use super::{bandwidth, consoles, doorbells, emulated, gppt, ipa, passthrough, root_disk, start};
+use super::{
+    bandwidth, consoles, dax, doorbells, emulated, gppt, ipa, passthrough, root_disk, start,
+};
 use crate::guest_tree::{BackendEnd, ChannelEnd, DoorbellEnd, GuestTree};
 use crate::planned::{GuestGic, PlannedStop, StopWay};
 
@@ -119,10 +123,7 @@ pub(super) fn arrange(
     (contents, overlays): (Contents, &[Overlay]),
     findings: &mut Vec<Finding>,
 ) -> Option<Guest> {
-    let ram = (
-        spec.memory.ipa.as_ref().map_or(ipa::RAM, |ipa| ipa.value),
-        spec.memory.size.value,
-    );
+    let ram = (spec.memory.start(), spec.memory.size.value);
     let version = board.parts.gic_version;
     let emulated = emulated::devices(spec);
     emulated::check(spec, (system, version), &emulated, findings);
@@ -140,10 +141,16 @@ pub(super) fn arrange(
     );
     let gic = emulated::gic(version, spec);
     let mut regions = ipa::regions((vm, system), (board, &gic), ram, &devices);
-    if !ipa::check_overlaps(spec, system, (&regions, &gic, &emulated), findings) {
+    let pmem = system.pmem(vm);
+    let things = Occupied {
+        regions: &regions,
+        pmem: pmem.as_ref(),
+        gic: &gic,
+        devices: &emulated,
+    };
+    if !ipa::check_overlaps(spec, system, things, findings) {
         return None;
     }
-    let things = (&*regions, &gic, &*emulated);
     let [stolen_time, word] = pages((vm, spec, shares), things, doorbells, io.as_deref_mut());
     let way = stop.map(StopWay::Key).or(word.map(StopWay::Page));
     let stop = spec.stop.as_ref().zip(way).map(|(stop, way)| PlannedStop {
@@ -191,6 +198,7 @@ pub(super) fn arrange(
         shared: &shared,
         doorbells: &ends,
         channels: &channels,
+        pmem: pmem.as_ref(),
         virtio: &virtio,
         backend: backend.map(|(io, service)| BackendEnd {
             io,
@@ -219,6 +227,12 @@ pub(super) fn arrange(
             bytes,
             offset: 0,
         });
+    let pmem = pmem.iter().map(|pmem| PlannedPayload {
+        what: ipa::PMEM,
+        ipa: pmem.ipa + PAGE,
+        bytes: File::new(dax::block(pmem)).content(),
+        offset: 0,
+    });
     let images = images.iter().map(|image| PlannedPayload {
         what: "image of disks",
         ipa: image.ipa,
@@ -229,7 +243,7 @@ pub(super) fn arrange(
         ram: whole,
         entry: start.entry,
         tree: start.tree,
-        payloads: payloads.chain(images).collect(),
+        payloads: payloads.chain(pmem).chain(images).collect(),
         regions,
         devices,
         emulated,
@@ -331,7 +345,7 @@ fn intids(
 /// finds by a call or by its device tree. Returns the IPA of the page of stolen time if the VM `shares` its CPU, and of that of the word if it has one.
 fn pages(
     (vm, spec, shares): (usize, &VmSpec, bool),
-    things: ipa::Occupied,
+    things: Occupied,
     doorbells: &mut [PlannedDoorbell],
     io: Option<&mut PlannedIo>,
 ) -> [Option<u64>; 2] {

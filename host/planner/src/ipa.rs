@@ -7,17 +7,17 @@ use bulkhead_abi::plan::{
 use bulkhead_core::plan::Span;
 
 use bulkhead_model::board::{Board, PassthroughDevice};
-use bulkhead_model::describe::{self, Code, Finding, System, VmSpec};
+use bulkhead_model::describe::{self, Code, Finding, PmemRegion, System, VmSpec};
 
 use super::{EmulatedDevice, Mapped, PlannedDevice, colours, emulated};
 use crate::planned::GuestGic;
 
-/// RAM, if the description does not say.
-pub(super) const RAM: u64 = 0x4000_0000;
 /// Page in which a VM is told stolen time, where QEMU's `virt` has it; if that is taken, the next one that is free.
 pub(super) const STOLEN_TIME: u64 = 0x090a_0000;
 /// Page with the word by which a VM is asked to stop; if that is taken, the next one that is free.
 pub(super) const STOP_WORD: u64 = 0x090b_0000;
+/// Name of the memory at the start of a pmem region.
+pub(super) const PMEM: &str = "pmem region of cached channels";
 /// Name of its region.
 const STOLEN: &str = "stolen time";
 /// Name of the region of a GICv2's CPU interface, the virtual one or the physical one.
@@ -48,6 +48,16 @@ pub(super) fn regions(
             ..region(RegionKind::Ram, both | ACCESS_EXECUTE, NONE, ram.0, ram.1)
         },
     }];
+    if let Some(pmem) = system.pmem(vm) {
+        regions.push(Mapped {
+            what: PMEM.to_owned(),
+            region: Region {
+                ipa: pmem.ipa,
+                size: PmemRegion::HEAD,
+                ..regions[0].region
+            },
+        });
+    }
     for (number, shared) in system.shared.iter().enumerate() {
         let user = shared.vms.iter().find(|(user, _)| *user == vm);
         if let Some((_, write)) = user {
@@ -136,19 +146,35 @@ fn of_el2(mapped: &Mapped) -> bool {
     [RegionKind::Gicv as u16, RegionKind::StolenTime as u16].contains(&mapped.region.kind)
 }
 
-/// Occupied ranges of the IPA space of a VM: regions, interrupt controller, emulated devices.
-pub(super) type Occupied<'a> = (&'a [Mapped], &'a GuestGic, &'a [EmulatedDevice]);
+/// Occupied ranges of the IPA space of a VM: regions, its pmem region, interrupt controller, emulated devices.
+#[derive(Clone, Copy)]
+pub(super) struct Occupied<'a> {
+    pub regions: &'a [Mapped],
+    pub pmem: Option<&'a PmemRegion>,
+    pub gic: &'a GuestGic,
+    pub devices: &'a [EmulatedDevice],
+}
+
+impl Occupied<'_> {
+    /// What of the pmem region has no memory.
+    fn gaps(&self) -> Vec<(u64, u64)> {
+        self.pmem.map(PmemRegion::gaps).unwrap_or_default()
+    }
+}
 
 /// The first page from `from` on at which a VM has nothing. Pages that a guest finds by a call or by its device tree
 /// are put there.
-pub(super) fn free_page(from: u64, (regions, gic, devices): Occupied, pages: &[u64]) -> u64 {
-    let regions = regions
+pub(super) fn free_page(from: u64, all: Occupied, pages: &[u64]) -> u64 {
+    let regions = all
+        .regions
         .iter()
         .map(|mapped| (mapped.region.ipa, mapped.region.size));
-    let devices = devices.iter().map(|device| (device.ipa, device.size));
+    let devices = all.devices.iter();
+    let devices = devices.map(|device| (device.ipa, device.size));
     let pages = pages.iter().map(|page| (*page, PAGE));
     let taken = regions.chain(devices).chain(pages);
-    let taken = taken.chain([gic.gicd, gic.interface]);
+    let taken = taken.chain(all.gaps());
+    let taken = taken.chain([all.gic.gicd, all.gic.interface]);
     let taken: Vec<Span> = taken
         .filter_map(|(ipa, size)| Span::new(ipa, size))
         .collect();
@@ -188,7 +214,16 @@ impl Place {
 
 /// Ranges of the IPA space of a VM, in the order in which overlaps are reported. Regions that EL2 maps and nobody asks
 /// for are not among them: the CPU interface is the GIC's, and the page of stolen time makes way.
-fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> Vec<Thing> {
+fn things(spec: &VmSpec, system: &System, all: Occupied) -> Vec<Thing> {
+    let (regions, gic, devices) = (all.regions, all.gic, all.devices);
+    let channel = |(ipa, _): &(u64, u64)| {
+        let mut channels = system.shared.iter();
+        let first = channels.find(|shared| shared.ipa.value == *ipa && shared.is_added);
+        first.map_or(spec.name.span.clone(), |shared| shared.ipa.span.clone())
+    };
+    // It is there because of its first channel.
+    let pmem = all.pmem.and_then(|pmem| pmem.channels.first());
+    let pmem = pmem.map_or(spec.name.span.clone(), channel);
     let place = |what: &str| match what {
         "RAM" => spec
             .memory
@@ -200,6 +235,7 @@ fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> 
             .iter()
             .find(|device| device.path.value == path)
             .map_or(spec.name.span.clone(), |device| device.path.span.clone()),
+        PMEM => pmem.clone(),
         name => system
             .shared
             .iter()
@@ -244,7 +280,13 @@ fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> 
             size: device.size,
         }
     });
-    regions.chain(frames).chain(devices).collect()
+    let gaps = all.gaps().into_iter().map(|(ipa, size)| Thing {
+        what: format!("the {PMEM}"),
+        place: Place::Said(pmem.clone()),
+        ipa,
+        size,
+    });
+    regions.chain(frames).chain(devices).chain(gaps).collect()
 }
 
 /// Reports ranges that overlap in the IPA space of a VM, or leave it.

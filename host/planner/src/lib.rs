@@ -10,6 +10,7 @@ mod consoles;
 mod contents;
 pub mod cpio;
 mod cpus;
+mod dax;
 mod doorbells;
 mod emulated;
 mod file;

@@ -9,6 +9,7 @@ use bulkhead_model::describe::{self, Code, Finding, Size, System};
 
 use super::colours;
 use super::guest::Guest;
+use super::ipa::PMEM;
 use super::tables::Layout;
 
 /// Alignment of RAM: what one block of stage 2 maps.
@@ -126,6 +127,7 @@ pub(super) fn place(
     fixed(system, &mut map, findings);
     place_ram(system, layout, &mut map, (owners, guests), findings);
     place_shared(system, &mut map, guests, findings);
+    place_pmem(system, &mut map, (owners, guests), findings);
     if findings[before..].iter().any(|finding| finding.is_error()) {
         return Err(PlanError::Description);
     }
@@ -215,8 +217,35 @@ fn place_ram(
             continue;
         };
         for mapped in &mut guest.regions {
-            if mapped.region.kind == RegionKind::Ram as u16 {
+            if mapped.region.kind == RegionKind::Ram as u16 && mapped.what != PMEM {
                 mapped.region.pa = pa;
+            }
+        }
+    }
+}
+
+/// Finds places for what pmem regions of cached channels start with.
+fn place_pmem(
+    system: &System,
+    map: &mut MemoryMap,
+    (owners, guests): (&[usize], &mut [Guest]),
+    findings: &mut Vec<Finding>,
+) {
+    for (&vm, guest) in owners.iter().zip(guests.iter_mut()) {
+        let name = &system.vms[vm].name;
+        for mapped in guest.regions.iter_mut().filter(|it| it.what == PMEM) {
+            let region = &mut mapped.region;
+            let who = format!("`{}`", name.value);
+            match map.fit(region.size, PAGE, region.colours, who) {
+                Some(pa) => region.pa = pa,
+                None => findings.push(
+                    Finding::new(
+                        Code::MemoryFull,
+                        format!("there is no room for the {PMEM} of `{}`", name.value),
+                    )
+                    .at(name.span.clone(), format!("{} wanted", Size(region.size)))
+                    .help("give the board more `memory`, or VMs less"),
+                ),
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Claim: a program in Rust of a stock Linux is an end of a channel, through the crate that users have: messages go both ways, all of
 //! them, in order and unaltered, and it sleeps by `poll`. The other end is guests/src/bin/channel.rs, whose messages these are.
 //!
-//! `channel-end-rust NAME MESSAGES`: it ends when all its runs together have sent and taken so many. It gives up all rights when it
-//! has opened the channel.
+//! `channel-end-rust NAME MESSAGES`: it ends when all its runs together have sent and taken so many. It gives up all rights that it
+//! has when it has opened the channel.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use bulkhead_channel_linux::{End, SendError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Uid};
+use rustix::process::geteuid;
 use rustix::thread::{set_thread_gid, set_thread_uid};
 
 /// Bytes of a message's number, with which it begins.
@@ -57,8 +58,10 @@ fn run() -> Result<bool, Box<dyn Error>> {
     };
     let messages = messages.parse()?;
     let mut end = End::open(name)?;
-    set_thread_gid(Gid::from_raw(NOBODY))?;
-    set_thread_uid(Uid::from_raw(NOBODY))?;
+    if geteuid().is_root() {
+        set_thread_gid(Gid::from_raw(NOBODY))?;
+        set_thread_uid(Uid::from_raw(NOBODY))?;
+    }
     let before = (end.sender().sent(), end.receiver().taken());
     if before != (0, 0) {
         let (sent, taken) = before;

@@ -18,7 +18,7 @@ use bulkhead_runner::fetch::{self, Archive};
 #[derive(clap::Args)]
 #[command(
     after_help = "Payloads: kernel, kernel-rt (6.1), kernel-6.12, kernel-6.12-rt (backports), initramfs,
-modules-rt, modules-6.12, modules-6.12-rt (drivers of those kernels for disks, networks and doorbells, to go behind the initramfs),
+modules-rt, modules-6.12, modules-6.12-rt (drivers of those kernels for disks, networks and channels, to go behind the initramfs),
 io-tools (fio and iperf3) and debug-tools (gdb and perf, both to go behind the initramfs), u-boot (for QEMU's virt: a boot loader, or a guest),
 rootfs (a root file system with systemd for a guest's disk; made once, in a minute or two);
 a description names them debian:kernel and so on.

@@ -9,17 +9,18 @@ use super::code::Code;
 use super::doorbell::{APART, DoorbellSpec};
 use super::finding::Finding;
 use super::keys::{CHANNEL, DOORBELL_END, POLLING_END};
+use super::pmem::{self, PmemRegion, is_linux};
 use super::reader::{Placed, Reader, check_name};
 use super::shared::SharedSpec;
 use super::size::Duration;
 use super::suggest::other_vm;
-use super::vm::{PayloadSpec, VmSpec};
+use super::vm::VmSpec;
 
 /// IPA of the first channel's memory, if the description does not say: beside RAM, where a guest maps memory anyway, or, if
 /// an end has more RAM than fits below, where QEMU's `virt` has the window of a PCI host.
 const PLACES: [u64; 2] = [0x7000_0000, 0x1000_0000];
-/// IPA of RAM, if the description does not say.
-const RAM: u64 = 0x4000_0000;
+/// IPA of the pmem region of a Linux in which the first cached channel's memory is, likewise: a guest maps it anyway, too.
+const PMEM: u64 = 0x7800_0000;
 /// Bytes of the longest message, if the description does not say.
 const MESSAGE: u32 = 64;
 /// Messages that wait, likewise.
@@ -116,43 +117,44 @@ pub(super) fn read(
     }
     reader.finish();
     let ([first, second], shape) = (ends?, shape?);
-    let is_linux = |end: &Placed<(usize, bool)>| {
-        let payload = &parts.vms[end.value.0].payload;
-        matches!(payload, PayloadSpec::Linux { .. })
-    };
-    let linux = [&first, &second].into_iter().find(|end| is_linux(end));
-    if let (Some(cacheable), Some(end)) = (cacheable.as_ref().filter(|it| it.value), linux) {
-        findings.push(
-            Finding::new(
-                Code::ChannelCached,
-                format!(
-                    "a program of Linux does not see what is cached of channel `{}`",
-                    name.value
-                ),
-            )
-            .at(cacheable.span.clone(), "its other end may cache its memory")
-            .at(end.span.clone(), "has it by /dev/mem, as Device memory")
-            .help(
-                "leave `cacheable` out, unless a driver of yours in that Linux maps it write-back",
-            ),
-        );
-    }
+    let linux: Vec<_> = [&first, &second]
+        .into_iter()
+        .filter(|end| is_linux(&parts.vms[end.value.0]))
+        .collect();
     let size = (shape.bytes() as u64).next_multiple_of(PAGE);
-    let cacheable = match cacheable {
-        Some(cacheable) => cacheable.value,
-        None => linux.is_none(),
-    };
+    let stated = cacheable.as_ref().filter(|stated| stated.value);
+    let is_cached = cacheable.as_ref().map_or(linux.is_empty(), |it| it.value);
     let spans = (name.span.clone(), ipa.map(|ipa| (ipa.value, ipa.span)));
     let start = match &spans.1 {
         Some((ipa, _)) => *ipa,
         None => {
             let vms = [&first, &second].map(|end| end.value.0);
-            let base = place(vms.map(|vm| &parts.vms[vm]));
-            let start = beside(parts.shared, vms, base + *taken, 2 * size);
-            *taken = start + 2 * size - base;
+            let specs = vms.map(|vm| &parts.vms[vm]);
+            let base = match is_cached && !linux.is_empty() {
+                true => cached_place(specs),
+                false => place(specs),
+            };
+            let start = beside(parts.shared, vms, base.saturating_add(*taken), 2 * size);
+            *taken = start.saturating_add(2 * size) - base;
             start
         }
     };
+    if let Some(stated) = stated {
+        for end in &linux {
+            if let Some((why, help)) = pmem::why_not(&parts.vms[end.value.0], start) {
+                let what = format!(
+                    "a program of Linux does not see what is cached of channel `{}`",
+                    name.value
+                );
+                findings.push(
+                    Finding::new(Code::ChannelCached, what)
+                        .at(stated.span.clone(), "its other end may cache its memory")
+                        .at(end.span.clone(), why)
+                        .help(help),
+                );
+            }
+        }
+    }
     let at = spans.1.map_or(spans.0, |(_, span)| span);
     let mut memory = |own: &Placed<(usize, bool)>, other: &Placed<(usize, bool)>, ipa: u64| {
         let mut vms = vec![
@@ -177,7 +179,7 @@ pub(super) fn read(
                 span: at.clone(),
             },
             vms,
-            cacheable,
+            cacheable: is_cached,
             is_added: true,
         });
         parts.shared.len() - 1
@@ -221,13 +223,25 @@ pub(super) fn read(
 fn place(ends: [&VmSpec; 2]) -> u64 {
     let [beside, below] = PLACES;
     let reaches = |vm: &VmSpec| {
-        let ram = vm.memory.ipa.as_ref().map_or(RAM, |ipa| ipa.value);
+        let ram = vm.memory.start();
         ram < beside && ram.saturating_add(vm.memory.size.value) > beside
     };
     match ends.into_iter().any(reaches) {
         true => below,
         false => beside,
     }
+}
+
+/// The place of cached channels of which an end is a Linux: in a pmem region above the start of its RAM, and of nobody's RAM.
+fn cached_place(ends: [&VmSpec; 2]) -> u64 {
+    let end = |vm: &VmSpec| vm.memory.start().saturating_add(vm.memory.size.value);
+    let is_beside = |vm: &VmSpec| vm.memory.start() < PMEM && end(vm) <= PMEM;
+    let start = match ends.into_iter().all(is_beside) {
+        true => PMEM,
+        false => ends.map(end).into_iter().fold(0, u64::max),
+    };
+    let start = start.checked_next_multiple_of(pmem::BLOCK);
+    start.unwrap_or(0).saturating_add(PmemRegion::DATA)
 }
 
 /// The first place from `start` on at which no shared memory of these VMs is whose place the user has chosen.

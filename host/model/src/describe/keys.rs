@@ -230,9 +230,9 @@ pub const CHANNEL: &Table = &Table {
         plain("ends", Kind::PerVm(&[DOORBELL_END, POLLING_END], 2, 2), "Its two VMs, each with how it hears of messages: `doorbell`, by an interrupt when it sleeps, or `poll`, not at all: it looks, without an exit."),
         key("message", Kind::Number(1, 4096), "64", "Bytes of the longest message. Default: 64."),
         key("messages", Kind::Number(1, 65536), "64", "Messages that wait in each direction at most, a power of two. Default: 64."),
-        plain("ipa", Kind::Quantity(&ADDRESS), "Guest address of the memory, in both VMs. Default: one channel behind the other, from 0x70000000 on, or from 0x10000000 if an end has RAM there."),
+        plain("ipa", Kind::Quantity(&ADDRESS), "Guest address of the memory, in both VMs. Default: one channel behind the other, from 0x70000000 on, or from 0x10000000 if an end has RAM there; cached ones of a Linux from 0x78200000 on, or 2 MiB behind the RAM of both ends if that goes further."),
         plain("apart", Kind::Quantity(&DURATION), "Least time from one interrupt to the next at an end that hears. Default: 100us."),
-        plain("cacheable", Kind::Flag, "Whether its VMs cache the memory. Default: true, or false if an end is a Linux, of which a program maps it by /dev/mem."),
+        plain("cacheable", Kind::Flag, "Whether its VMs cache the memory. Default: true, or false if an end is a Linux, of which a program maps it by /dev/mem. With true a Linux that has device-dax, as debian:kernel-6.12, maps it cached, in a pmem region of 16 MiB or more of its IPA space."),
     ],
     rules: &[Rule::Has(&["ends"])],
 };

@@ -17,6 +17,7 @@ pub mod keys;
 mod manages;
 mod network;
 mod passed;
+mod pmem;
 mod policy;
 mod reader;
 mod rights;
@@ -52,6 +53,7 @@ pub use finding::{Finding, Position, Span, Text, Verdict};
 pub use manages::ManagesSpec;
 pub use network::{Mac, NetworkSpec, PortSpec};
 pub use passed::PassedSpec;
+pub use pmem::PmemRegion;
 pub use policy::{CrashSpec, Limit, RESETS};
 pub use reader::{Placed, Reader};
 pub use rights::rights;
@@ -92,6 +94,18 @@ pub struct System {
     pub service: Option<Placed<u32>>,
     /// Whether the console has the monitor, if the file says so.
     pub monitor: Option<Placed<bool>>,
+}
+
+impl System {
+    /// The pmem region of VM `vm`; none if it is no Linux that maps cached memory, or has no channel that is cached.
+    pub fn pmem(&self, vm: usize) -> Option<PmemRegion> {
+        let own = |channel: &&ChannelSpec| channel.ends.iter().any(|end| end.vm == vm);
+        let ends = self.channels.iter().filter(own).flat_map(|it| &it.ends);
+        let memories = ends.filter_map(|end| self.shared.get(end.memory));
+        let cached = memories.filter(|memory| memory.cacheable);
+        let cached = cached.map(|memory| (memory.ipa.value, memory.size.value));
+        PmemRegion::around(self.vms.get(vm)?, cached.collect())
+    }
 }
 
 /// Reads the text of a description.

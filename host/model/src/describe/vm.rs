@@ -38,6 +38,16 @@ pub struct MemorySpec {
     pub pa: Option<Placed<u64>>,
 }
 
+impl MemorySpec {
+    /// Guest address, if the description does not say.
+    pub const USUAL: u64 = 0x4000_0000;
+
+    /// Guest address.
+    pub fn start(&self) -> u64 {
+        self.ipa.as_ref().map_or(Self::USUAL, |ipa| ipa.value)
+    }
+}
+
 /// Software that a VM runs.
 #[derive(Clone, Debug)]
 pub enum PayloadSpec {

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::PAGE;
 use bulkhead_abi::shared_page::stop::WORD;
 use bulkhead_channel::Shape;
-use bulkhead_model::describe::{self, ChannelSpec, System};
+use bulkhead_model::describe::{self, ChannelSpec, PmemRegion, System};
 
 use super::build::{Build, EDGE};
 use crate::planned::{PlannedDoorbell, PlannedStop, StopWay};
@@ -104,7 +104,7 @@ impl<'a> DoorbellEnd<'a> {
 }
 
 /// Nodes of a channel: what it is, and by what a Linux rings and hears.
-pub(super) fn channel(end: &ChannelEnd) -> Vec<Build> {
+pub(super) fn channel(end: &ChannelEnd, pmem: Option<&PmemRegion>) -> Vec<Build> {
     let [(own, size), (peer, peer_size)] = end.memory;
     let mut registers = vec![own, size, peer, peer_size];
     let mut names = vec!["own", "peer"];
@@ -124,6 +124,8 @@ pub(super) fn channel(end: &ChannelEnd) -> Vec<Build> {
         .cells("bulkhead,messages", &[cell(end.shape.messages())]);
     if !end.cacheable {
         node = node.bytes("bulkhead,uncached", &[]);
+    } else if let Some(pmem) = pmem {
+        node = node.wide("bulkhead,pmem", &[pmem.ipa, pmem.data()]);
     }
     if let Some(intid) = end.hears {
         node = node.cells("interrupts", &[0, intid - 32, EDGE]);
@@ -132,6 +134,13 @@ pub(super) fn channel(end: &ChannelEnd) -> Vec<Build> {
     nodes.extend(end.rings.map(|page| line(end.name, page)));
     nodes.extend(end.hears.map(|intid| key(end.name, intid)));
     nodes
+}
+
+/// The node for a pmem region: persistent memory for Linux, which finds a block in it that says device-dax (drivers/nvdimm/of_pmem.c).
+pub(super) fn pmem(pmem: &PmemRegion) -> Build {
+    Build::new(format!("pmem@{:x}", pmem.ipa))
+        .texts("compatible", &["pmem-region"])
+        .wide("reg", &[pmem.ipa, pmem.size])
 }
 
 /// Nodes by which a Linux rings or hears a doorbell: they are for drivers that stock kernels have.

@@ -10,6 +10,7 @@ use bulkhead_abi::plan::{DeviceKind, PAGE};
 use dtoolkit::model::DeviceTree;
 
 use bulkhead_model::board::PassthroughDevice;
+use bulkhead_model::describe::PmemRegion;
 
 use crate::io::PlannedDevice;
 use crate::planned::{EmulatedDevice, GuestGic, PlannedStop};
@@ -53,6 +54,8 @@ pub struct GuestTree<'a> {
     pub doorbells: &'a [DoorbellEnd<'a>],
     /// Channels of which it is an end.
     pub channels: &'a [ChannelEnd<'a>],
+    /// The pmem region of those that are cached, if it is a Linux that maps them.
+    pub pmem: Option<&'a PmemRegion>,
     /// Its virtio devices.
     pub virtio: &'a [&'a PlannedDevice],
     /// What it serves, if it is the service VM.
@@ -135,9 +138,12 @@ impl GuestTree<'_> {
             root = root.child(ends::way(end));
         }
         for end in self.channels {
-            for node in ends::channel(end) {
+            for node in ends::channel(end, self.pmem) {
                 root = root.child(node);
             }
+        }
+        if let Some(pmem) = self.pmem {
+            root = root.child(ends::pmem(pmem));
         }
         for device in self.virtio {
             root = root.child(virtio::device(device));
@@ -382,13 +388,18 @@ mod tests {
                 ChannelEnd {
                     name: "looks",
                     peer: "screen",
-                    memory: [(0x1000_4000, 4096), (0x1000_5000, 4096)],
+                    memory: [(0x1220_0000, 4096), (0x1220_1000, 4096)],
                     cacheable: true,
                     shape: Shape::new(1, 1).expect("a shape"),
                     rings: None,
                     hears: None,
                 },
             ],
+            pmem: Some(&PmemRegion {
+                ipa: 0x1200_0000,
+                size: 16 << 20,
+                channels: vec![(0x1220_0000, 4096), (0x1220_1000, 4096)],
+            }),
             virtio: &[],
             backend: None,
             arguments: "console=ttyAMA0",
@@ -462,13 +473,20 @@ mod tests {
         assert_eq!(cells(&fdt, path, "interrupts"), [0, 6, 1]);
         assert_eq!(cells(&fdt, path, "bulkhead,message-size"), [64]);
         assert_eq!(cells(&fdt, path, "bulkhead,messages"), [32]);
-        let silent = "/channel@10004000";
+        let silent = "/channel@12200000";
         assert_eq!(
             cells(&fdt, silent, "reg"),
-            [0, 0x1000_4000, 0, 4096, 0, 0x1000_5000, 0, 4096]
+            [0, 0x1220_0000, 0, 4096, 0, 0x1220_1000, 0, 4096]
         );
         let node = fdt.find_node(silent).expect("node");
         assert!(node.property("interrupts").is_none());
+        // Only what is cached is in the pmem region.
+        let pmem = cells(&fdt, silent, "bulkhead,pmem");
+        assert_eq!(pmem, [0, 0x1200_0000, 0, 0x1220_0000]);
+        let node = fdt.find_node(path).expect("node");
+        assert!(node.property("bulkhead,pmem").is_none());
+        let pmem = cells(&fdt, "/pmem@12000000", "reg");
+        assert_eq!(pmem, [0, 0x1200_0000, 0, 16 << 20]);
     }
 
     #[test]
@@ -527,7 +545,7 @@ mod tests {
         };
         let paths = [
             "/channel@10000000",
-            "/channel@10004000",
+            "/channel@12200000",
             "/shared@70000000",
             "/shared@70010000",
         ];

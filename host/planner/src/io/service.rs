@@ -12,7 +12,7 @@ use bulkhead_model::describe::{
 
 use super::device::{self, COUNTS, disk_places};
 use super::disk::Disks;
-use crate::{PlannedCpu, bandwidth, ipa, share};
+use crate::{PlannedCpu, bandwidth, share};
 
 /// The program of the service VM if the description names no other, which is built as EL2 itself is.
 const PROGRAM: &str = "guest:service";
@@ -207,7 +207,7 @@ pub(crate) fn index(system: &System) -> Option<usize> {
 
 /// RAM of the service VM.
 pub(super) fn ram(system: &System, vm: usize) -> (u64, u64) {
-    (ipa::RAM, system.vms[vm].memory.size.value)
+    (MemorySpec::USUAL, system.vms[vm].memory.size.value)
 }
 
 /// CPU of the service thread and of the service VM, and their CPU time.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, PAGE};
-use bulkhead_model::describe::{System, Text, parse};
+use bulkhead_model::describe::{MemorySpec, System, Text, parse};
 
 use super::device::{COUNTS, DISK_ALIGN, all};
 use super::disk::{Disk, Image};
@@ -146,7 +146,10 @@ fn windows_and_disks_are_apart_and_in_their_places() {
         let io = devices(&system);
         let extended = with_service(&system, &plain(&system));
         let service = io.service.as_ref().expect("a service VM");
-        let ram = (ipa::RAM, extended.vms[service.vm].memory.size.value);
+        let ram = (
+            MemorySpec::USUAL,
+            extended.vms[service.vm].memory.size.value,
+        );
         assert_eq!(service.pending + PAGE, ram.0 + ram.1, "at the very end");
         assert!(io.windows() > ram.0);
         let mut next = io.windows();
@@ -218,9 +221,12 @@ fn images_lie_in_ram_before_the_windows_and_what_is_written_outlives_it() {
     assert_eq!(window, Some(second.ipa + 0x9000));
     let extended = with_service(&system, &disks);
     let ram = &extended.vms[2].memory.size;
-    assert!(ipa::RAM + 0x20_0000 <= io.windows(), "room for the program");
+    assert!(
+        MemorySpec::USUAL + 0x20_0000 <= io.windows(),
+        "room for the program"
+    );
     assert_eq!(
-        ipa::RAM + ram.value,
+        MemorySpec::USUAL + ram.value,
         io.service.as_ref().unwrap().pending + PAGE
     );
     let added: Vec<_> = { extended.shared.iter() }

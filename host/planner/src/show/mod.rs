@@ -26,6 +26,7 @@ use bulkhead_model::describe::{CrashSpec, Limit, RESETS, colours_text};
 use bulkhead_model::plural::count;
 
 use crate::io::COUNTERS;
+use crate::ipa::PMEM;
 use crate::{Planned, PlannedVm};
 
 /// A range of the board's physical addresses and who has it.
@@ -71,6 +72,7 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
             }
             let what = match mapped.what.as_str() {
                 "RAM" => format!("RAM of {}", vm.name),
+                PMEM => format!("{PMEM}, {}", vm.name),
                 name if name.starts_with("disk ") || name == COUNTERS => name.to_owned(),
                 name => format!("shared: {name}"),
             };

@@ -17,7 +17,7 @@ use super::modules;
 use crate::progress::Step;
 
 /// Changes whenever this module makes another archive of the same packages and scripts.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// The project's own files: path in the guest and contents.
 const SCRIPTS: [(&str, &[u8]); 15] = [

@@ -67,11 +67,22 @@ impl Kernel {
         self.suite == Suite::Backports
     }
 
-    /// The modules of [`modules::WANTED`] that its package has.
+    /// Whether it has device-dax: 6.1 lacks `ZONE_DEVICE`, the real-time kernel of 6.12 `DEV_DAX`.
+    fn has_dax(self) -> bool {
+        self.suite == Suite::Backports && !self.meta.contains("-rt-")
+    }
+
+    /// The modules that go into archives for it, whether it has them as files or built in.
     fn modules(self) -> impl Iterator<Item = &'static str> {
-        let built_in = move |module: &str| self.builds_some_in() && module == "virtio_console";
+        let dax = modules::WANTED_FOR_DAX.into_iter();
         let wanted = modules::WANTED.into_iter();
-        wanted.filter(move |module| !built_in(module))
+        wanted.chain(dax.filter(move |_| self.has_dax()))
+    }
+
+    /// Those that its package has as files.
+    fn module_files(self) -> impl Iterator<Item = &'static str> {
+        let built_in = move |module: &str| self.builds_some_in() && module == "virtio_console";
+        self.modules().filter(move |module| !built_in(module))
     }
 
     /// Whether `name` is a package of this kernel: `linux-image-6.1.0-50-arm64` for 6.1 and
@@ -145,8 +156,13 @@ fn kernel_with_modules(
     cache: &Cache,
     kernel: DebianPayload,
 ) -> Result<Option<Vec<Unpacked>>, Failure> {
+    let wanted = Kernel::of(kernel);
+    let has_all = |one: &Unpacked| {
+        let wanted = wanted.into_iter().flat_map(Kernel::modules);
+        modules::are_all_in(&one.folder, wanted)
+    };
     let kernel = cache.chosen(kernel)?;
-    Ok(kernel.filter(|kernel| kernel.iter().all(|one| modules::are_all_in(&one.folder))))
+    Ok(kernel.filter(|kernel| kernel.iter().all(has_all)))
 }
 
 /// The file of a payload that [`choose`] has just provided for.
@@ -208,7 +224,9 @@ fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Un
     // A folder of packages may hold the kernel without the package that stands for the newest.
     let name = name.or_else(|| archive.names().into_iter().rfind(|name| wanted.is(name)));
     let name = name.ok_or_else(|| missing(&format!("{} {}", wanted.meta, wanted.series)))?;
-    let modules = wanted.modules().map(|module| format!("*/{module}.ko*"));
+    let modules = wanted
+        .module_files()
+        .map(|module| format!("*/{module}.ko*"));
     let list = wanted
         .builds_some_in()
         .then(|| format!("*/{}", modules::BUILTIN));
@@ -217,7 +235,7 @@ fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Un
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
     let package = need(archive, &name, wanted.suite)?;
     let place = cache.place(&package);
-    if place.is_dir() && !modules::are_all_in(&place) {
+    if place.is_dir() && !modules::are_all_in(&place, wanted.modules()) {
         std::fs::remove_dir_all(&place).map_err(|e| {
             let what = format!("cannot unpack {name} once more, with more modules");
             Failure::environment(what, e, format!("delete {}", place.display()))

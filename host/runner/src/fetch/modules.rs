@@ -33,6 +33,16 @@ pub const WANTED: [&str; 17] = [
     "crc32c_generic",
 ];
 
+/// Names of those that a kernel with device-dax has beside them: by these a program of Linux maps channels that are cached (ADR 26).
+pub const WANTED_FOR_DAX: [&str; 6] = [
+    "libnvdimm",
+    "of_pmem",
+    "nd_btt",
+    "nd_pmem",
+    "dax_pmem",
+    "device_dax",
+];
+
 /// One module.
 #[derive(Debug)]
 struct Module {
@@ -49,8 +59,8 @@ struct Module {
 /// The file that names the modules that a kernel has built in, by their paths.
 pub const BUILTIN: &str = "modules.builtin";
 
-/// Whether an unpacked kernel package has all of [`WANTED`]: one that an older version has unpacked may not.
-pub fn are_all_in(kernel: &Path) -> bool {
+/// Whether an unpacked kernel package has all of these: one that an older version has unpacked may not.
+pub fn are_all_in(kernel: &Path, wanted: impl IntoIterator<Item = &'static str>) -> bool {
     let files = files_below(&kernel.join("lib/modules")).unwrap_or_default();
     let (lists, modules): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| is_list(file));
     let mut names: Vec<String> = modules.iter().map(|file| name_of(file)).collect();
@@ -58,7 +68,8 @@ pub fn are_all_in(kernel: &Path) -> bool {
         let text = fs::read_to_string(list).unwrap_or_default();
         names.extend(text.lines().map(|line| name_of(Path::new(line))));
     }
-    WANTED.iter().all(|name| names.contains(&canonical(name)))
+    let mut wanted = wanted.into_iter();
+    wanted.all(|name| names.contains(&canonical(name)))
 }
 
 /// Whether a file is [`BUILTIN`], and no module.
@@ -208,16 +219,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let drivers = folder.path().join("lib/modules/6.1.0/kernel/drivers");
         fs::create_dir_all(&drivers).expect("folders");
-        assert!(!are_all_in(folder.path()));
+        assert!(!are_all_in(folder.path(), WANTED));
         for name in WANTED {
             fs::write(drivers.join(format!("{name}.ko")), "").expect("file");
         }
-        assert!(are_all_in(folder.path()));
+        assert!(are_all_in(folder.path(), WANTED));
         fs::remove_file(drivers.join("virtio-rng.ko")).expect("file");
-        assert!(!are_all_in(folder.path()));
+        assert!(!are_all_in(folder.path(), WANTED));
         let list = folder.path().join("lib/modules/6.1.0").join(BUILTIN);
         fs::write(list, "kernel/drivers/char/hw_random/virtio-rng.ko\n").expect("file");
-        assert!(are_all_in(folder.path()), "built in");
+        assert!(are_all_in(folder.path(), WANTED), "built in");
     }
 
     #[test]
