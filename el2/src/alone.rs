@@ -14,7 +14,7 @@ use crate::{deadlines, vm};
 /// The slot of the only vCPU of a pCPU.
 const ONLY: usize = 0;
 
-/// Creates the vCPU of this pCPU, if it has one, and becomes its thread.
+/// Creates the vCPU of this pCPU, if it has one, and its thread.
 pub fn make_vcpus(idle: &mut Vcpu) {
     let index = idle.index;
     let Some((id, row)) = plan().vcpus_on(index).next() else {
@@ -22,10 +22,20 @@ pub fn make_vcpus(idle: &mut Vcpu) {
     };
     let (state, stack) = thread::make(id, index);
     state.become_vcpu(idle, id, row, ONLY);
-    if let Some(pcpu) = idle.pcpu.take() {
-        if let Some(place) = pcpu.stacks.get_mut(ONLY) {
-            *place = stack;
-        }
+    if let Some(place) = idle
+        .pcpu
+        .as_deref_mut()
+        .and_then(|pcpu| pcpu.stacks.get_mut(ONLY))
+    {
+        *place = stack;
+    }
+}
+
+/// Becomes the thread of the only vCPU, if there is one.
+pub fn leave_idle(idle: &mut Vcpu) {
+    if plan().vcpus_on(idle.index).next().is_some()
+        && let Some(pcpu) = idle.pcpu.take()
+    {
         // Nobody switches back.
         idle.pcpu = Some(thread::switch(pcpu, IDLE, ONLY));
     }

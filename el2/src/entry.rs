@@ -8,12 +8,12 @@ use bulkhead_core::vgic::Notify;
 
 use crate::hw::gic::Taken;
 use crate::hw::state::{El2, States};
-use crate::hw::{fault, upcall};
+use crate::hw::{fault, mmu, upcall};
 use crate::pcpu::Pcpu;
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
-use crate::{deliver, dispatch, idle, lifecycle, prepare, sched, service, start, virtio};
+use crate::{deliver, dispatch, idle, lifecycle, sched, service, start, virtio};
 
 impl States for El2 {
     type Vm = Vm;
@@ -31,8 +31,9 @@ extern "C" fn primary(tree: u64, load: u64) -> ! {
 /// The entry of every pCPU in its private map: creates its vCPUs, and becomes its idle thread.
 #[unsafe(no_mangle)]
 extern "C" fn el2_pcpu(idle: &mut Vcpu) -> ! {
-    prepare::start_pcpu(idle);
-    sched::make_vcpus(idle);
+    start::pcpu(idle);
+    mmu::has_started();
+    sched::leave_idle(idle);
     idle::wait(idle)
 }
 

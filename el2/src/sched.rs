@@ -67,6 +67,9 @@ pub fn make_vcpus(idle: &mut Vcpu) {
     }
 }
 
+/// Leaves the idle thread for good where a pCPU has one vCPU only; here it waits for its turn like others.
+pub const fn leave_idle(_: &mut Vcpu) {}
+
 /// Creates the service thread of this pCPU, if it has one.
 fn make_service(idle: &mut Vcpu) {
     let rows = plan().service_threads().iter().enumerate();

@@ -25,7 +25,8 @@ use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, pmu, timer};
 use crate::plan::{plan, service_thread};
 use crate::profile::{IO, LEVEL, MANAGED, PROFILE};
-use crate::{console, control, doorbell, gppt, prepare, random, timed, virtio, vm};
+use crate::vcpu::Vcpu;
+use crate::{console, control, doorbell, gppt, prepare, random, sched, timed, virtio, vm};
 
 /// Runs start-up on the boot pCPU: proves the plan, builds the memory maps, starts the other pCPUs,
 /// and becomes a pCPU like them.
@@ -130,6 +131,13 @@ pub fn primary(tree: u64, load: u64) -> ! {
         }
     }
     boot::become_pcpu(index)
+}
+
+/// Starts a pCPU that has its private map, and creates its vCPUs. Apart from what follows, which stays mapped.
+#[inline(never)]
+pub fn pcpu(idle: &mut Vcpu) {
+    prepare::start_pcpu(idle);
+    sched::make_vcpus(idle);
 }
 
 /// Returns the UART that the plan names, for the last words on a board whose device tree names

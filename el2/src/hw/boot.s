@@ -170,7 +170,6 @@ enter_private_map:
 
 // Goes on in a copy of the image. x0: physical address of the root of a boot map that has the copy where the image was, x1: address at which
 // the image was loaded. It runs at the physical address meanwhile, which is the same in both maps, and uses no stack before it has copied it.
-    .text
     .global enter_copy
 enter_copy:
     ldr     x2, =_head
@@ -200,7 +199,7 @@ enter_copy:
 // adjacent.
     .section .bss.boot, "aw", @nobits
     .balign 4096
-    .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, ROOTS
+    .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, BOOT_STACK, BOOT_STACK_TOP, ROOTS
 BOOT_LEVEL1:
     .skip   4096
 BOOT_LEVEL2:

@@ -1,7 +1,7 @@
 //! EL2's own translation: the private maps of the pCPUs, and copy windows on memory that EL2 does
 //! not map permanently (DDI 0487, D8.3).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bulkhead_abi::plan::{
     ALL_COLOURS, MAX_PCPUS, PAGE, Region, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES,
@@ -38,6 +38,10 @@ unsafe extern "C" {
     static mut BOOT_LEVEL2: Table;
     static mut IMAGE_LEVEL3: Table;
     static mut VMS_LEVEL3: Table;
+    static BOOT_STACK: u8;
+    static BOOT_STACK_TOP: u8;
+    static __el2_start: u8;
+    static __start_end: u8;
     static mut ROOTS: [u64; MAX_PCPUS];
     #[cfg(feature = "spin-table")]
     static mut MPIDRS: [u64; MAX_PCPUS];
@@ -143,6 +147,30 @@ pub fn drop_behind(plan_end: u64) {
     unsafe { table.wrapping_add(first).write_bytes(0, rest) }
     // SAFETY: [R-TLB] nothing after the plan is in use.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
+}
+
+/// Number of pCPUs that have started.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Tells that this pCPU has started. The last of them unmaps, for all, what only start-up used: its code and the boot stack.
+pub fn has_started() {
+    let before = STARTED.fetch_add(1, Ordering::AcqRel);
+    if before.wrapping_add(1) < plan().pcpus.len() {
+        return;
+    }
+    let table: *mut u64 = (&raw mut IMAGE_LEVEL3).cast();
+    for (start, end) in [
+        (&raw const __el2_start, &raw const __start_end),
+        (&raw const BOOT_STACK, &raw const BOOT_STACK_TOP),
+    ] {
+        let page = |at: *const u8| ((at as u64).wrapping_sub(layout::BASE) / PAGE) as usize;
+        for n in page(start)..page(end) {
+            // SAFETY: [R-TABLES] no other pCPU changes the table, and none runs this code or uses this stack any more.
+            unsafe { put(table, n, 0) }
+        }
+    }
+    // SAFETY: [R-TLB] nobody uses what is unmapped; all pCPUs have the table, and what their TLBs have of it goes.
+    unsafe { core::arch::asm!("dsb ishst", "tlbi alle2is", "dsb ish", "isb") }
 }
 
 /// The pages that EL2 uses besides the image (a vCPU's `pool` is of pCPUs), mapped by the boot map while start-up assigns its pages.

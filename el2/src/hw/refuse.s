@@ -105,9 +105,6 @@ refuse:
 5:  msr     vbar_el2, x2
     isb
     smc     #0
-    .global sleep_for_good
-sleep_for_good:
-    wfe
     b       sleep_for_good
 
 said_level1:

@@ -249,6 +249,12 @@ resume_whole:
     restore_callee
     resume
 
+// For a CPU that has nothing more to do, before its MMU is on as well as in the vectors.
+    .global sleep_for_good
+sleep_for_good:
+    wfe
+    b       sleep_for_good
+
 // x0: state of the vCPU. ELR_EL2 and SPSR_EL2 say where the guest starts; its registers are in the
 // frame. Never returns.
     .global start_guest

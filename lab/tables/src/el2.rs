@@ -61,9 +61,13 @@ struct Leaf {
 /// Where the parts of EL2's image end, in bytes from its start; each has permissions of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts {
+    /// Of what only starts EL2, which is unmapped when it has.
+    start: u64,
     text: u64,
     rodata: u64,
     data: u64,
+    /// Start and end of the stack of start-up, in the data: unmapped, too.
+    stack: (u64, u64),
     /// Of the plan, which lies behind the data. What follows is payloads of VMs: EL2 has no map of them.
     plan: u64,
 }
@@ -79,9 +83,11 @@ impl Parts {
             Ok::<_, String>(found.address() - EL2)
         };
         Ok(Self {
+            start: end("__start_end")?,
             text: end("__text_end")?,
             rodata: end("__rodata_end")?,
             data: end("__data_end")?,
+            stack: (end("BOOT_STACK")?, end("BOOT_STACK_TOP")?),
             plan: (plan_offset + plan_size).next_multiple_of(PAGE),
         })
     }
@@ -100,6 +106,9 @@ impl Parts {
 
     /// Why a page of the image should not be mapped so.
     fn flaw(self, offset: u64, leaf: &Leaf) -> Option<&'static str> {
+        if offset < self.start || (self.stack.0..self.stack.1).contains(&offset) {
+            return Some("of start-up, which is over");
+        }
         match self.usage(offset) {
             Some(usage) if usage == leaf.usage => None,
             Some(_) => Some("other permissions than this part of the image should have"),
@@ -528,11 +537,30 @@ mod tests {
     #[test]
     fn each_part_of_the_image_has_its_permissions() {
         let parts = Parts {
+            start: 0x1000,
             text: 0x3000,
             rodata: 0x4000,
             data: 0x6000,
+            stack: (0x4000, 0x5000),
             plan: 0x7000,
         };
+        let mapped = |va: u64| {
+            let usage = parts.usage(va).unwrap_or(READ_ONLY);
+            let leaf = Leaf {
+                va,
+                pa: va,
+                size: PAGE,
+                usage,
+            };
+            parts.flaw(va, &leaf).is_none()
+        };
+        let pages = [0, 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000];
+        let of_start_up = [0, 0x4000];
+        assert!(
+            pages
+                .iter()
+                .all(|va| mapped(*va) != (of_start_up.contains(va) || *va == 0x7000))
+        );
         assert_eq!(parts.usage(0x2000), Some(TEXT));
         assert_eq!(parts.usage(0x3000), Some(READ_ONLY));
         assert_eq!(parts.usage(0x4000), Some(NORMAL));

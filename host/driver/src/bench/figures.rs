@@ -5,7 +5,7 @@ use bulkhead_profiler::{Cost, Longest, Profile};
 use zerocopy::FromBytes;
 
 use bulkhead_model::failure::Failure;
-use bulkhead_runner::profile::El2;
+use bulkhead_runner::profile::{El2, ImageBytes};
 
 use super::budgets::{Budget, Budgets, Gic};
 use super::colours::Starts;
@@ -41,12 +41,12 @@ pub struct Runs {
     pub polled: Vec<PolledRun>,
     /// Of the start of a large VM, with colours and without.
     pub colours: Starts,
-    /// Bytes of text and read-only data of EL2 of the profile `static`.
-    pub static_image: u64,
-    /// Bytes of the image of the profile `io`.
-    pub io_image: u64,
-    /// Bytes of the image of the profile `managed`.
-    pub managed_image: u64,
+    /// Of EL2 of the profile `static`.
+    pub static_image: ImageBytes,
+    /// Of the profile `io`.
+    pub io_image: ImageBytes,
+    /// Of the profile `managed`.
+    pub managed_image: ImageBytes,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -108,10 +108,14 @@ pub fn figures(
                     None => return Err(Failure::failed("no exit was seen in any run", "", "")),
                 }
             }
-            "image_bytes" => Figure::new(budget, el2.image_bytes as f64),
-            "image_bytes_static" => Figure::new(budget, runs.static_image as f64),
-            "image_bytes_io" => Figure::new(budget, runs.io_image as f64),
-            "image_bytes_managed" => Figure::new(budget, runs.managed_image as f64),
+            "image_bytes" => Figure::new(budget, el2.image_bytes.all as f64),
+            "image_bytes_static" => Figure::new(budget, runs.static_image.all as f64),
+            "image_bytes_io" => Figure::new(budget, runs.io_image.all as f64),
+            "image_bytes_managed" => Figure::new(budget, runs.managed_image.all as f64),
+            "resident_bytes" => Figure::new(budget, el2.image_bytes.resident as f64),
+            "resident_bytes_static" => Figure::new(budget, runs.static_image.resident as f64),
+            "resident_bytes_io" => Figure::new(budget, runs.io_image.resident as f64),
+            "resident_bytes_managed" => Figure::new(budget, runs.managed_image.resident as f64),
             "ram_bytes" => Figure::new(budget, ram(demo)? as f64),
             name => {
                 let run = match budget.gic {
@@ -365,8 +369,12 @@ mod tests {
 
     fn measured(profile: &Profile, others: &[Profile]) -> Result<Vec<Figure>, Failure> {
         let budgets = Budgets::load()?;
+        let bytes = |all| ImageBytes {
+            all,
+            resident: all - 20_000,
+        };
         let el2 = El2 {
-            image_bytes: 60_000,
+            image_bytes: bytes(60_000),
             ..El2::default()
         };
         let mut header = Header::new_zeroed();
@@ -393,9 +401,9 @@ mod tests {
             devices: counted(),
             polled: vec![PolledRun::default()],
             colours: Starts::sample(),
-            static_image: 50_000,
-            io_image: 60_000,
-            managed_image: 70_000,
+            static_image: bytes(50_000),
+            io_image: bytes(60_000),
+            managed_image: bytes(70_000),
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
@@ -430,6 +438,9 @@ mod tests {
         assert_eq!(value(&figures, "image_bytes_static"), 50_000.0);
         assert_eq!(value(&figures, "image_bytes_io"), 60_000.0);
         assert_eq!(value(&figures, "image_bytes_managed"), 70_000.0);
+        let resident = ["", "_static", "_io", "_managed"];
+        let resident = resident.map(|end| value(&figures, &format!("resident_bytes{end}")));
+        assert_eq!(resident, [40_000.0, 30_000.0, 40_000.0, 50_000.0]);
         assert_eq!(
             value(&figures, "ram_bytes"),
             f64::from(0x20000 + 0x1000 + 11 * 0x1000)

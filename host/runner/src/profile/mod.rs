@@ -10,4 +10,4 @@ pub use bulkhead_profiler::{CpuKey, Exits, Period, Periods, Profile};
 pub use instrument::{Attached, Instrument, build_plugin, configure, read_profile};
 pub use pace::Pace;
 pub use period::{period_of, vms_of};
-pub use program::{El2, Program};
+pub use program::{El2, ImageBytes, Program};

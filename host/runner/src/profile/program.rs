@@ -31,7 +31,16 @@ pub struct El2 {
     /// Its functions.
     pub symbols: Vec<Symbol>,
     /// Bytes of code and read-only data.
-    pub image_bytes: u64,
+    pub image_bytes: ImageBytes,
+}
+
+/// Bytes of code and read-only data of EL2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageBytes {
+    /// In the image.
+    pub all: u64,
+    /// That are still mapped when all pCPUs have started.
+    pub resident: u64,
 }
 
 impl Program {
@@ -129,17 +138,21 @@ impl Program {
                 symbol.size = next - symbol.address;
             }
         }
-        let image_bytes = file
-            .sections()
-            .filter(|section| section.address() != 0)
-            .filter(|section| {
-                matches!(
-                    section.kind(),
-                    SectionKind::Text | SectionKind::ReadOnlyData | SectionKind::ReadOnlyString
-                )
-            })
-            .map(|section| section.size())
-            .sum();
+        let start_end = self.address(&file, "__start_end")?;
+        let fixed = file.sections().filter(|section| {
+            matches!(
+                section.kind(),
+                SectionKind::Text | SectionKind::ReadOnlyData | SectionKind::ReadOnlyString
+            )
+        });
+        let fixed = fixed.filter(|section| section.address() != 0);
+        let mut image_bytes = ImageBytes::default();
+        for section in fixed {
+            image_bytes.all += section.size();
+            if section.address() >= start_end {
+                image_bytes.resident += section.size();
+            }
+        }
         Ok(El2 {
             text_start,
             text_end,
