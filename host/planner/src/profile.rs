@@ -22,8 +22,8 @@ pub fn profile(system: &System, board: &Board) -> Profile {
 pub const fn expected_size(profile: Profile) -> u64 {
     let kib = match profile {
         Profile::Static => 188,
-        Profile::Shared => 236,
-        Profile::Io => 280,
+        Profile::Shared => 240,
+        Profile::Io => 284,
         Profile::Managed => 480,
     };
     kib * 1024

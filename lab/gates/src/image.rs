@@ -1,6 +1,7 @@
 //! The linked image: its code, its functions by address, and the source lines behind addresses.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use addr2line::gimli;
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf};
@@ -44,6 +45,7 @@ pub struct Image<'data> {
     code: Vec<(u64, &'data [u8])>,
     functions: Vec<Function>,
     symbols: Vec<String>,
+    addresses: BTreeMap<String, u64>,
     lines: Option<addr2line::Context<Reader<'data>>>,
 }
 
@@ -72,6 +74,7 @@ impl<'data> Image<'data> {
         }
         let mut named: Vec<(u64, u64, bool, String)> = Vec::new();
         let mut symbols = Vec::new();
+        let mut addresses = BTreeMap::new();
         for symbol in file.symbols() {
             let Ok(name) = symbol.name() else { continue };
             // Mapping symbols ($x, $d) and local labels mark no function.
@@ -81,6 +84,7 @@ impl<'data> Image<'data> {
             }
             let readable = format!("{:#}", rustc_demangle::demangle(name));
             symbols.push(readable.clone());
+            addresses.insert(readable.clone(), symbol.address());
             if symbol
                 .section_index()
                 .is_some_and(|index| sections.contains(&index))
@@ -98,6 +102,7 @@ impl<'data> Image<'data> {
             code,
             functions,
             symbols,
+            addresses,
             lines: lines(&file),
         })
     }
@@ -126,6 +131,11 @@ impl<'data> Image<'data> {
         self.functions
             .iter()
             .find(|function| function.names.iter().any(|known| known == name))
+    }
+
+    /// The address of the symbol of this name.
+    pub fn address(&self, name: &str) -> Option<u64> {
+        self.addresses.get(name).copied()
     }
 
     /// Every symbol of the image, demangled.

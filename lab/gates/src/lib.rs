@@ -12,6 +12,7 @@ mod image;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 pub use graph::Defect;
 use graph::Graph;
@@ -36,6 +37,19 @@ pub struct Limits {
     pub stack_setters: Vec<String>,
     /// Most bytes of stack.
     pub stack: u64,
+    /// Code that is there at first only.
+    pub unmapped: Option<Unmapped>,
+}
+
+/// Code that is unmapped at some time. What stays must not call it any more.
+#[derive(Clone, Debug)]
+pub struct Unmapped {
+    /// Symbol of its first byte.
+    pub start: String,
+    /// Symbol of the byte behind it.
+    pub end: String,
+    /// Functions that call it all the same: before it is unmapped.
+    pub callers: Vec<String>,
 }
 
 impl Default for Limits {
@@ -57,6 +71,7 @@ impl Default for Limits {
             vectors: vectors.map(str::to_owned).to_vec(),
             entries: Vec::new(),
             stack: 8192,
+            unmapped: None,
         }
     }
 }
@@ -132,11 +147,26 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
         roots.push(symbol(entry)?);
     }
 
+    let unmapped = match &limits.unmapped {
+        Some(code) => {
+            let place = |name: &str| {
+                let place = image.address(name);
+                place.ok_or_else(|| Error::NoRoot(name.to_owned()))
+            };
+            place(&code.start)?..place(&code.end)?
+        }
+        None => 0..0,
+    };
     let mut graph = Graph::default();
     for root in nested.iter().chain(&roots) {
         graph.explore(&image, *root, &limits.stack_setters);
     }
     let parents = parents(&graph, nested.iter().chain(&roots).copied());
+
+    let callers = limits.unmapped.iter().flat_map(|code| &code.callers);
+    let callers = callers.filter_map(|name| Some(image.named(name)?.start));
+    let first = nested.iter().chain(&roots).copied().chain(callers);
+    let stays = staying(&graph, &unmapped, first.collect());
 
     let mut findings = Vec::new();
     for (entry, node) in &graph.nodes {
@@ -151,6 +181,19 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
                 findings.push(Finding::Panic { path });
             }
             continue;
+        }
+        let may_call = limits.unmapped.iter().flat_map(|code| &code.callers);
+        let may_call = may_call.into_iter().any(|it| names.contains(it));
+        let calls = node.edges.iter().filter(|_| !may_call);
+        let calls = calls.filter(|edge| stays.contains(entry) && unmapped.contains(&edge.to));
+        for edge in calls {
+            let mut path = path(&image, &parents, *entry);
+            if let Some(last) = path.last_mut() {
+                last.lines = image.lines(edge.at);
+                last.at = Some(edge.at);
+            }
+            let name = image.name(edge.to).into_owned();
+            findings.push(Finding::Unmapped { name, path });
         }
         for (at, defect) in &node.defects {
             let mut path = path(&image, &parents, *entry);
@@ -205,6 +248,18 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
         stack_limit: limits.stack,
         findings,
     })
+}
+
+/// What can be reached of the code that stays, without the code that does not.
+fn staying(graph: &Graph, unmapped: &Range<u64>, mut todo: Vec<u64>) -> BTreeSet<u64> {
+    let mut stays = BTreeSet::new();
+    while let Some(entry) = todo.pop() {
+        if !unmapped.contains(&entry) && stays.insert(entry) {
+            let node = graph.nodes.get(&entry);
+            todo.extend(node.iter().flat_map(|node| &node.edges).map(|edge| edge.to));
+        }
+    }
+    stays
 }
 
 /// For each reachable entry the caller nearest to a root, and where it calls.

@@ -39,6 +39,13 @@ pub enum Finding {
         /// From a root to the function with the instruction.
         path: Vec<Step>,
     },
+    /// Code that stays calls code that does not.
+    Unmapped {
+        /// The function that is called.
+        name: String,
+        /// From a root to the caller.
+        path: Vec<Step>,
+    },
     /// Functions call each other in a circle.
     Recursion {
         /// Names, the first again at the end.
@@ -64,9 +71,10 @@ impl Finding {
         match self {
             Self::Panic { .. } => 0,
             Self::Code { .. } => 1,
-            Self::Recursion { .. } => 2,
-            Self::Stack { .. } => 3,
-            Self::Allocator { .. } => 4,
+            Self::Unmapped { .. } => 2,
+            Self::Recursion { .. } => 3,
+            Self::Stack { .. } => 4,
+            Self::Allocator { .. } => 5,
         }
     }
 }
@@ -130,6 +138,10 @@ impl fmt::Display for Finding {
             }
             Self::Code { defect, path } => {
                 writeln!(f, "{defect}")?;
+                write_path(f, path)
+            }
+            Self::Unmapped { name, path } => {
+                writeln!(f, "code that stays calls code that is unmapped: {name}")?;
                 write_path(f, path)
             }
             Self::Recursion { cycle } => writeln!(f, "recursion: {}", cycle.join(" -> ")),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bulkhead_gates::{Defect, Error, Finding, Limits, Report, judge};
+use bulkhead_gates::{Defect, Error, Finding, Limits, Report, Unmapped, judge};
 use object::write::{Object, StandardSection, Symbol, SymbolSection};
 use object::{Architecture, BinaryFormat, Endianness, SymbolFlags, SymbolKind, SymbolScope};
 
@@ -409,4 +409,49 @@ fn what_cannot_be_judged_is_an_error_and_not_a_pass() {
     };
     let missing = judge(&image(&[("handle", vec![Word(RET)])]), &limits);
     assert!(matches!(missing, Err(Error::NoRoot(name)) if name == "elsewhere"));
+}
+
+#[test]
+fn what_stays_does_not_call_what_is_unmapped() {
+    let from = |handle: Vec<Op>| {
+        let functions = [
+            ("first", vec![Call("last"), Word(RET)]),
+            ("second", vec![Jump("first")]),
+            ("last", vec![Word(RET)]),
+            ("handle", handle),
+            ("starts", vec![Call("second"), Word(RET)]),
+        ];
+        let limits = Limits {
+            entries: vec!["starts".to_owned()],
+            unmapped: Some(Unmapped {
+                start: "first".to_owned(),
+                end: "last".to_owned(),
+                callers: vec!["starts".to_owned()],
+            }),
+            ..Limits::default()
+        };
+        judge(&image(&functions), &limits).expect("judged")
+    };
+    assert!(from(vec![Call("last"), Word(RET)]).passed());
+    for handle in [
+        vec![Call("second"), Word(RET)],
+        vec![Jump("first")],
+        vec![IfZero("second"), Word(RET)],
+    ] {
+        let report = from(handle);
+        let Finding::Unmapped { path, .. } = only(&report) else {
+            panic!("{report}");
+        };
+        assert_eq!(path.last().map(|step| &*step.name), Some("handle"));
+    }
+    let limits = Limits {
+        unmapped: Some(Unmapped {
+            start: "handle".to_owned(),
+            end: "nowhere".to_owned(),
+            callers: Vec::new(),
+        }),
+        ..Limits::default()
+    };
+    let missing = judge(&image(&[("handle", vec![Word(RET)])]), &limits);
+    assert!(matches!(missing, Err(Error::NoRoot(name)) if name == "nowhere"));
 }

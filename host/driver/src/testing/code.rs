@@ -378,7 +378,7 @@ fn gates(build: Build) -> Result<String, Vec<String>> {
     let report = bulkhead_gates::judge(&bytes, &limits)
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;
     let mut wrong: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-    wrong.extend(stacks_of_start_up(&bytes)?);
+    wrong.extend(start_up(&bytes)?);
     wrong.extend(unexpected_size(
         build,
         El2::read(&elf).map(|el2| el2.size()),
@@ -403,16 +403,27 @@ fn unexpected_size(build: Build, size: Result<u64, Failure>) -> Option<String> {
 }
 
 /// Functions that start with an empty stack before any guest runs, and how much of it they may use: on the boot stack of 16 KiB, of which
-/// `forget_stack` needs one below its caller, and on the stack of a pCPU, on which it waits afterwards.
-const START_UP: [(&str, u64); 2] = [("primary", 15 << 10), ("pcpu_main", 2 * PAGE)];
+/// `forget_stack` needs one below its caller, on the stack of a pCPU, on which it waits afterwards, and on that of a vCPU.
+const START_UP: [(&str, u64); 3] = [
+    ("primary", 15 << 10),
+    ("pcpu_main", 2 * PAGE),
+    ("vcpu_main", 2 * PAGE),
+];
 
-/// What start-up does wrong with its stacks. It may panic: nobody but the plan and the board has a say in it.
-fn stacks_of_start_up(elf: &[u8]) -> Result<Vec<String>, Vec<String>> {
+/// What start-up does wrong with its stacks, and what stays of EL2 with code that only starts it. Start-up may panic: nobody but the plan and the
+/// board has a say in it.
+fn start_up(elf: &[u8]) -> Result<Vec<String>, Vec<String>> {
     let mut wrong = Vec::new();
     for (entry, stack) in START_UP {
         let mut limits = bulkhead_gates::Limits {
             entries: vec![entry.to_owned()],
             stack,
+            unmapped: Some(bulkhead_gates::Unmapped {
+                start: "__el2_start".to_owned(),
+                end: "__start_end".to_owned(),
+                // It starts its pCPU before it says so.
+                callers: vec!["el2_pcpu".to_owned()],
+            }),
             ..bulkhead_gates::Limits::default()
         };
         // It leaves one stack for the other.
