@@ -32,10 +32,9 @@ pub fn make_vcpus(idle: &mut Vcpu) {
 }
 
 /// Becomes the thread of the only vCPU, if there is one.
+#[inline(always)]
 pub fn leave_idle(idle: &mut Vcpu) {
-    if plan().vcpus_on(idle.index).next().is_some()
-        && let Some(pcpu) = idle.pcpu.take()
-    {
+    if let Some(pcpu) = idle.pcpu.take_if(|pcpu| pcpu.stacks[ONLY] != 0) {
         // Nobody switches back.
         idle.pcpu = Some(thread::switch(pcpu, IDLE, ONLY));
     }

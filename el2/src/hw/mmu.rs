@@ -149,26 +149,27 @@ pub fn drop_behind(plan_end: u64) {
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
 }
 
+/// Takes the pages of a part of the image out of the table that all pCPUs have of it.
+fn unmap(start: *const u8, end: *const u8) {
+    let table: *mut u64 = (&raw mut IMAGE_LEVEL3).cast();
+    let first = (start as usize % BLOCK_SIZE as usize) / PAGE as usize;
+    let pages = (end as usize).wrapping_sub(start as usize) / PAGE as usize;
+    // SAFETY: [R-TABLES] no other pCPU changes the table, and none uses this part any more.
+    unsafe { table.wrapping_add(first).write_bytes(0, pages) }
+}
+
 /// Number of pCPUs that have started.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Tells that this pCPU has started. The last of them unmaps, for all, what only start-up used: its code and the boot stack.
+#[inline(always)]
 pub fn has_started() {
     let before = STARTED.fetch_add(1, Ordering::AcqRel);
     if before.wrapping_add(1) < plan().pcpus.len() {
         return;
     }
-    let table: *mut u64 = (&raw mut IMAGE_LEVEL3).cast();
-    for (start, end) in [
-        (&raw const __el2_start, &raw const __start_end),
-        (&raw const BOOT_STACK, &raw const BOOT_STACK_TOP),
-    ] {
-        let page = |at: *const u8| ((at as u64).wrapping_sub(layout::BASE) / PAGE) as usize;
-        for n in page(start)..page(end) {
-            // SAFETY: [R-TABLES] no other pCPU changes the table, and none runs this code or uses this stack any more.
-            unsafe { put(table, n, 0) }
-        }
-    }
+    unmap(&raw const __el2_start, &raw const __start_end);
+    unmap(&raw const BOOT_STACK, &raw const BOOT_STACK_TOP);
     // SAFETY: [R-TLB] nobody uses what is unmapped; all pCPUs have the table, and what their TLBs have of it goes.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2is", "dsb ish", "isb") }
 }
