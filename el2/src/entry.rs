@@ -8,7 +8,7 @@ use bulkhead_core::vgic::Notify;
 
 use crate::hw::gic::Taken;
 use crate::hw::state::{El2, States};
-use crate::hw::{fault, mmu, upcall};
+use crate::hw::{boot, fault, upcall};
 use crate::pcpu::Pcpu;
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
@@ -32,7 +32,7 @@ extern "C" fn primary(tree: u64, load: u64) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn el2_pcpu(idle: &mut Vcpu) -> ! {
     start::pcpu(idle);
-    mmu::has_started();
+    boot::has_started();
     sched::leave_idle(idle);
     idle::wait(idle)
 }

@@ -1,7 +1,7 @@
 //! The assembly at the start of the image, the vectors, and their interfaces to Rust.
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bulkhead_abi::plan::{EL2_BLOCK, Header, MAGIC, PAGE, VERSION};
 
@@ -37,7 +37,10 @@ core::arch::global_asm!(include_str!("rare.s"));
 
 unsafe extern "C" {
     static __el2_start: u8;
+    static __start_end: u8;
     static __el2_end: u8;
+    static BOOT_STACK: u8;
+    static BOOT_STACK_TOP: u8;
     fn enter_private_map(index: u64, root: u64) -> !;
 }
 
@@ -78,6 +81,25 @@ pub fn boot_tree(copy_windows: &mut CopyWindows, pa: u64) -> Option<&'static [u8
 pub fn become_pcpu(index: usize) -> ! {
     // SAFETY: [R-ENTER] `mmu::make_private` has built the map, with a stack.
     unsafe { enter_private_map(index as u64, mmu::root(index)) }
+}
+
+/// Number of pCPUs that have started.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Tells that this pCPU has started. The last of them unmaps, for all, what only start-up used: its code and the boot stack.
+#[inline(always)]
+pub fn has_started() {
+    let before = STARTED.fetch_add(1, Ordering::AcqRel);
+    if before.wrapping_add(1) == plan().pcpus.len() {
+        mmu::unmap(
+            (&raw const __el2_start) as u64,
+            (&raw const __start_end) as u64,
+        );
+        mmu::unmap(
+            (&raw const BOOT_STACK) as u64,
+            (&raw const BOOT_STACK_TOP) as u64,
+        );
+    }
 }
 
 /// Zeroes what a function that has just returned may have left on the boot stack, which all pCPUs

@@ -1,7 +1,7 @@
 //! EL2's own translation: the private maps of the pCPUs, and copy windows on memory that EL2 does
 //! not map permanently (DDI 0487, D8.3).
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{
     ALL_COLOURS, MAX_PCPUS, PAGE, Region, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES,
@@ -38,10 +38,6 @@ unsafe extern "C" {
     static mut BOOT_LEVEL2: Table;
     static mut IMAGE_LEVEL3: Table;
     static mut VMS_LEVEL3: Table;
-    static BOOT_STACK: u8;
-    static BOOT_STACK_TOP: u8;
-    static __el2_start: u8;
-    static __start_end: u8;
     static mut ROOTS: [u64; MAX_PCPUS];
     #[cfg(feature = "spin-table")]
     static mut MPIDRS: [u64; MAX_PCPUS];
@@ -149,28 +145,14 @@ pub fn drop_behind(plan_end: u64) {
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
 }
 
-/// Takes the pages of a part of the image out of the table that all pCPUs have of it.
-fn unmap(start: *const u8, end: *const u8) {
+/// Takes the pages of a part of the image, from `start` to `end`, out of the table that all pCPUs have of it.
+pub fn unmap(start: u64, end: u64) {
     let table: *mut u64 = (&raw mut IMAGE_LEVEL3).cast();
-    let first = (start as usize % BLOCK_SIZE as usize) / PAGE as usize;
-    let pages = (end as usize).wrapping_sub(start as usize) / PAGE as usize;
+    let first = (start % BLOCK_SIZE / PAGE) as usize;
+    let pages = (end.wrapping_sub(start) / PAGE) as usize;
     // SAFETY: [R-TABLES] no other pCPU changes the table, and none uses this part any more.
     unsafe { table.wrapping_add(first).write_bytes(0, pages) }
-}
-
-/// Number of pCPUs that have started.
-static STARTED: AtomicUsize = AtomicUsize::new(0);
-
-/// Tells that this pCPU has started. The last of them unmaps, for all, what only start-up used: its code and the boot stack.
-#[inline(always)]
-pub fn has_started() {
-    let before = STARTED.fetch_add(1, Ordering::AcqRel);
-    if before.wrapping_add(1) < plan().pcpus.len() {
-        return;
-    }
-    unmap(&raw const __el2_start, &raw const __start_end);
-    unmap(&raw const BOOT_STACK, &raw const BOOT_STACK_TOP);
-    // SAFETY: [R-TLB] nobody uses what is unmapped; all pCPUs have the table, and what their TLBs have of it goes.
+    // SAFETY: [R-TLB] what the TLBs of all pCPUs have of the table goes.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2is", "dsb ish", "isb") }
 }
 

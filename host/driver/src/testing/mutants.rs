@@ -6,7 +6,7 @@ use super::suite::{Context, Job, Test};
 use super::trial_tests;
 
 /// Number of mutants that are drawn.
-const COUNT: usize = 4;
+const COUNT: usize = 3;
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
