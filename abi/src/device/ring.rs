@@ -48,9 +48,11 @@ impl Ring {
     /// The parts of a queue of `size` entries whose descriptor table is at `table`, a multiple of 16.
     pub const fn new(table: u64, size: u16) -> Self {
         let available = table.wrapping_add(DESCRIPTOR.wrapping_mul(size as u64));
+        // A multiple of 4: an address of a guest's must not overflow.
         let used = available
             .wrapping_add(available_bytes(size))
-            .next_multiple_of(4);
+            .wrapping_add(3)
+            & !3;
         let end = used.wrapping_add(used_bytes(size));
         Self {
             table,

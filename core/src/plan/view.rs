@@ -85,7 +85,15 @@ of_vm!(
 /// Returns the rows that belong to VM `vm` in a table that is sorted by VM.
 pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
     let vm = vm as u64;
-    let first = table.partition_point(|row| u64::from(row.vm()) < vm);
+    // As `partition_point`, of which each table would have 40 bytes more.
+    let (mut first, mut end) = (0, table.len());
+    while first < end {
+        let middle = first.wrapping_add(end) / 2;
+        match table.get(middle) {
+            Some(row) if u64::from(row.vm()) < vm => first = middle.wrapping_add(1),
+            _ => end = middle,
+        }
+    }
     let rest = table.get(first..).unwrap_or_default();
     let own = rest.iter().take_while(|row| u64::from(row.vm()) == vm);
     let len = own.count();

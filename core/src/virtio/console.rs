@@ -148,7 +148,9 @@ impl<const QUEUES: usize> Console<QUEUES> {
     ) -> Result<(), Broken> {
         let before = streams.output.len();
         let queues = self.rings.iter_mut().zip(&mut self.begun);
-        for ((ring, begun), access) in queues.zip([Access::Write, Access::Read]).rev() {
+        let mut queues = queues.zip([Access::Write, Access::Read]);
+        let (input, output) = (queues.next(), queues.next());
+        for ((ring, begun), access) in [output, input].into_iter().flatten() {
             let Some(ring) = ring else {
                 continue;
             };

@@ -105,7 +105,7 @@ pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = R
         .map_while(move |(row, region)| {
             let at = next.wrapping_add(region.pa % GIB);
             let end = at.checked_add(region.size).filter(|end| *end <= LIMIT)?;
-            next = end.next_multiple_of(GIB);
+            next = end.wrapping_add(GIB.wrapping_sub(1)) & !GIB.wrapping_sub(1);
             Some(Reached {
                 row,
                 region: Region { ipa: at, ..*region },

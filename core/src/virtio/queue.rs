@@ -331,11 +331,15 @@ impl<'a> Queue<'a> {
         }
         // Those that still wait lie behind at least as many as were taken from there and are back now.
         let waiting = usize::from(self.again_next)..usize::from(self.again_end);
-        let (kept, count) = (self.kept, waiting.len() as u16);
-        if count != 0 && kept <= self.again_next && waiting.end <= self.again.len() {
-            self.again.copy_within(waiting, usize::from(kept));
+        let (mut kept, count) = (usize::from(self.kept), waiting.len() as u16);
+        for from in waiting {
+            let head = self.again.get(from).copied().unwrap_or(0);
+            if let Some(place) = self.again.get_mut(kept) {
+                *place = head;
+            }
+            kept = kept.wrapping_add(1);
         }
-        (self.again_next, self.again_end) = (0, kept.wrapping_add(count));
+        (self.again_next, self.again_end) = (0, self.kept.wrapping_add(count));
         self.kept = 0;
         self.backend.forget();
         self.batch = self.backend.used_next();

@@ -146,6 +146,7 @@ pub fn drop_behind(plan_end: u64) {
 }
 
 /// Takes the pages of a part of the image, from `start` to `end`, out of the table that all pCPUs have of it.
+#[inline(never)]
 pub fn unmap(start: u64, end: u64) {
     let table: *mut u64 = (&raw mut IMAGE_LEVEL3).cast();
     let first = (start % BLOCK_SIZE / PAGE) as usize;

@@ -168,7 +168,8 @@ impl Arena {
     /// Takes whole pages; `None` if there are no more. Returns their address.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let at = self.next;
-        let end = at.wrapping_add(bytes.next_multiple_of(PAGE));
+        let pages = bytes.div_ceil(PAGE);
+        let end = at.wrapping_add(pages.wrapping_mul(PAGE));
         if end > self.end {
             return None;
         }

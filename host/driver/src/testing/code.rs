@@ -371,7 +371,11 @@ fn passed(text: &str) -> u32 {
 fn gates(build: Build) -> Result<String, Vec<String>> {
     let elf = cross_build::el2(build).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
-    let mut limits = bulkhead_gates::Limits::default();
+    // Threads of vCPUs and service threads start there, and no vector leads to it.
+    let mut limits = bulkhead_gates::Limits {
+        entries: vec!["vcpu_main".to_owned()],
+        ..bulkhead_gates::Limits::default()
+    };
     if build.profile >= Profile::Io {
         limits.vectors.push("vectors_with_step".to_owned());
     }
