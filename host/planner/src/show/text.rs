@@ -13,6 +13,7 @@ use super::{
     shown_colours, vcpu_name,
 };
 use super::{caches, colours_cost, declared, virtio};
+use crate::ipa::PMEM;
 use crate::{
     Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, StopWay, costs, percent, usage,
 };
@@ -499,6 +500,8 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
 
 /// Writes the channels of which a VM is an end.
 fn write_channels(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
+    let mut regions = planned.vms[vm].regions.iter();
+    let has_pmem = regions.any(|mapped| mapped.what == PMEM);
     for channel in &planned.channels {
         let [first, second] = channel.ends;
         let (own, peer) = match vm {
@@ -515,10 +518,12 @@ fn write_channels(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::R
             channel.shape.message(),
             own.memory.0,
             peer.memory.0,
-            if channel.cacheable {
-                ""
-            } else {
+            if !channel.cacheable {
                 ", which nobody caches"
+            } else if has_pmem {
+                ", which programs map cached, by device-dax"
+            } else {
+                ""
             },
             if own.hears {
                 "told by a doorbell"
