@@ -90,6 +90,10 @@ impl<'data> Image<'data> {
                 .is_some_and(|index| sections.contains(&index))
             {
                 let function = symbol.kind() == SymbolKind::Text && symbol.size() != 0;
+                // Bounds of the linker are at addresses of functions, and none.
+                if !function && readable.starts_with("__") {
+                    continue;
+                }
                 named.push((symbol.address(), symbol.size(), !function, readable));
             }
         }

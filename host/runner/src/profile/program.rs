@@ -197,7 +197,9 @@ impl El2 {
 
 /// Whether a symbol names a function: not a mapping symbol, a local label or a bound of the linker.
 fn is_function(name: &str) -> bool {
-    !name.is_empty() && !name.starts_with(['$', '.']) && !name.starts_with("__el2_start")
+    !name.is_empty()
+        && !name.starts_with(['$', '.'])
+        && !["__el2_start", "__start_end"].contains(&name)
 }
 
 #[cfg(test)]
