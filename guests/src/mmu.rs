@@ -78,7 +78,9 @@ pub(crate) fn refine(board: &Board) {
             base: index * GIB,
             size: GIB,
         };
-        if overlaps(&board.memory, block) {
+        let mut channels = board.channels.iter().flat_map(|channel| channel.memory);
+        // Behind the RAM of a Linux that has much: the planner puts nothing else there.
+        if overlaps(&board.memory, block) || channels.any(|memory| memory.overlaps(block)) {
             replace(&MMU_LEVEL1.0[index], block.base as u64 | NORMAL);
         }
     }
