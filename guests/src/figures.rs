@@ -119,6 +119,8 @@ pub const NET_B32: u64 = 36;
 pub const CHANNEL_DOORBELL: u64 = 37;
 /// Request through the control port, and its answer.
 pub const CONTROL_MESSAGE: u64 = 38;
+/// Message through a channel both of whose ends poll, and one back.
+pub const CHANNEL_POLLED: u64 = 39;
 /// How often `device-cost` measures each of its groups: the worst counts.
 pub const DEVICE_RUNS: u64 = 3;
 
@@ -128,7 +130,7 @@ pub const fn device_run(id: u64, run: u64) -> u64 {
 }
 
 /// The groups of `device-cost`.
-pub const DEVICES: [Figure; 7] = [
+pub const DEVICES: [Figure; 8] = [
     Figure {
         id: VIRTIO_NOTIFY,
         name: "virtio_notify",
@@ -169,6 +171,13 @@ pub const DEVICES: [Figure; 7] = [
         id: CHANNEL_DOORBELL,
         name: "channel_doorbell",
         operation: "message to a VM that sleeps, by a doorbell",
+        operations: 200,
+        events: 2,
+    },
+    Figure {
+        id: CHANNEL_POLLED,
+        name: "channel_polled",
+        operation: "message to a VM that polls",
         operations: 200,
         events: 2,
     },

@@ -1,7 +1,7 @@
 //! Claim: what a virtio device costs is a number that anybody can count again.
 //!
 //! Reads a disk, a read at a time and 32 at once, and sends frames to a VM that sends them back, one at a time and 32 at
-//! once; then rings it by a doorbell of a channel and is rung, each time out of sleep. With a control port it makes requests there, and nothing else. It marks each as `figures.rs` says, in several runs that differ in what is read and in when they begin. It sleeps for as
+//! once; then rings it by a doorbell of a channel and is rung, each time out of sleep, and says how long a message takes; then both poll another channel. With a control port it makes requests there, and nothing else. It marks each as `figures.rs` says, in several runs that differ in what is read and in when they begin. It sleeps for as
 //! long as there is nothing to do. With `echo=1` it is the other VM. With `beside=1` it works for as long as the first one
 //! does (word 0 of the shared memory `end`), on a CPU that somebody else needs.
 //!
@@ -72,17 +72,20 @@ fn main(board: &'static Board) {
     let (disk, card) = (first(DeviceType::Block), first(DeviceType::Network));
     let net = card.and_then(Net::new);
     let bell = Bell::new(board);
+    let mut looks = Looks::new(board);
     let done = if board.argument("echo").is_some() {
         net.zip(bell).map(|(net, mut bell)| {
             Port { net }.echo()?;
-            bell.echo()
+            bell.echo()?;
+            looks.as_mut().map_or(Ok(()), Looks::echo)
         })
     } else {
         let disk = disk.and_then(Reads::new);
         disk.zip(net).zip(bell).map(|((disk, net), mut bell)| {
             Disk { disk, next: 0 }.measure()?;
             Port { net }.measure()?;
-            bell.measure()
+            bell.measure()?;
+            looks.as_mut().map_or(Ok(()), Looks::measure)
         })
     };
     if let Some(end) = end {
@@ -366,15 +369,24 @@ impl Bell {
         timer::arm(timer::now() + timer::frequency() * PATIENCE);
         // The first one waits until the other VM is there.
         self.there_and_back(0)?;
+        let (mut sum, mut count) = (0, 0);
+        let (mut least, mut most) = (u64::MAX, 0);
         runs(
             figures::CHANNEL_DOORBELL,
             |_, number| {
                 // The last ring is longer ago than two have to be apart.
                 timer::spin(BELLS_APART_US);
-                self.there_and_back(number)
+                let before = timer::now();
+                self.there_and_back(number)?;
+                let one_way = (timer::now() - before) / 2;
+                (sum, count) = (sum + one_way, count + 1);
+                (least, most) = (least.min(one_way), most.max(one_way));
+                Ok(())
             },
             true,
         )?;
+        let mean = sum / count;
+        println!("latency channel_doorbell: ticks min={least} avg={mean} max={most}");
         self.send(END)
     }
 
@@ -417,6 +429,72 @@ impl Bell {
                 }
                 Ok(None) if self.receiver.wait() => sleep(self.intid, || ())?,
                 Ok(None) => {}
+                _ => return Err("a message is not as it was sent"),
+            }
+        }
+    }
+}
+
+/// An end of the channel whose ends poll.
+struct Looks {
+    sender: Sender<'static>,
+    receiver: Receiver<'static>,
+}
+
+impl Looks {
+    fn new(board: &'static Board) -> Option<Self> {
+        let channel = board.channels.get(1)?;
+        let [own, peer] = channel.memory.map(shared::words);
+        let (sender, receiver) = open(own, peer, channel.shape)?;
+        Some(Self { sender, receiver })
+    }
+
+    fn measure(&mut self) -> Done {
+        self.there_and_back(0)?;
+        runs(
+            figures::CHANNEL_POLLED,
+            |_, number| self.there_and_back(number),
+            true,
+        )?;
+        self.send(END)
+    }
+
+    fn there_and_back(&mut self, number: u32) -> Done {
+        self.send(number)?;
+        match self.take()? {
+            same if same == number => Ok(()),
+            _ => Err("a message has come that was not sent"),
+        }
+    }
+
+    /// Sends back what comes.
+    fn echo(&mut self) -> Done {
+        loop {
+            match self.take()? {
+                END => return Ok(()),
+                number => self.send(number)?,
+            }
+        }
+    }
+
+    fn send(&mut self, number: u32) -> Done {
+        match self.sender.send(&number.to_le_bytes()) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err("an end that polls is to be rung"),
+            Err(_) => Err("there is no place for a message"),
+        }
+    }
+
+    /// The number of the next message, which it looks for. An emulator that runs CPUs in turns gives the other one its turn meanwhile.
+    fn take(&mut self) -> Result<u32, &'static str> {
+        let mut bytes = [0; 4];
+        loop {
+            match self.receiver.look(&mut bytes) {
+                Ok(Some(4)) => {
+                    self.receiver.take();
+                    return Ok(u32::from_le_bytes(bytes));
+                }
+                Ok(None) => sysreg::cpu_yield(),
                 _ => return Err("a message is not as it was sent"),
             }
         }

@@ -16,8 +16,8 @@ use bulkhead_runner::profile::Program;
 use super::attribute::by_place;
 use super::budgets::{Budget, Gic, ServicePcpu, Share};
 use super::figure::{Figure, Part};
-use super::subject::Subject;
 use super::subject::operations::{DEVICE_RUNS, DEVICES, Figure as Group, device_run};
+use super::subject::{Run, Subject};
 
 /// The systems: the board's GIC, what the service pCPU has to do, and the description.
 const SYSTEMS: [(Gic, ServicePcpu, &str); 6] = [
@@ -60,6 +60,8 @@ pub struct Counts {
     pub profile: Profile,
     /// Names of VMs by their VMIDs.
     pub vms: BTreeMap<u64, String>,
+    /// Ticks that a guest has seen an operation take, by the name of its group.
+    pub latencies: BTreeMap<String, u64>,
 }
 
 /// The counts of all systems.
@@ -101,8 +103,13 @@ impl DeviceRuns {
             let vms = (1..).zip(names).collect();
             let el2 = Program::read(&built.el2)?;
             let subject = Subject::of(built, GUEST, format!("{GUEST}: all seen"))?;
-            let profile = subject.run_everywhere(&el2)?.profile;
-            runs.counts.push((gic, load, Counts { profile, vms }));
+            let Run { profile, latencies } = subject.run_everywhere(&el2)?;
+            let counts = Counts {
+                profile,
+                vms,
+                latencies,
+            };
+            runs.counts.push((gic, load, counts));
             runs.el2.push(el2);
         }
         Ok(runs)
@@ -160,6 +167,11 @@ impl DeviceRuns {
     pub(super) fn figure(&self, budget: &Budget, share: Share) -> Result<Figure, Failure> {
         let (known, place) = self.find(budget)?;
         let counts = self.counts.get(place).map(|(_, _, counts)| counts);
+        if budget.latency {
+            let ticks = counts.and_then(|counts| counts.latencies.get(known.name));
+            let ticks = ticks.ok_or_else(|| missing(budget))?;
+            return Ok(Figure::new(budget, *ticks as f64));
+        }
         let runs = (0..DEVICE_RUNS).map(|run| counts?.seen(device_run(known.id, run)));
         let runs: Option<Vec<Seen>> = runs.collect();
         let worst = runs
@@ -239,6 +251,7 @@ pub(super) mod tests {
             vms: [(1, "one"), (2, BESIDE)]
                 .map(|(vmid, name)| (vmid, name.to_owned()))
                 .into(),
+            latencies: [("channel_doorbell".to_owned(), 947)].into(),
             ..Counts::default()
         };
         let profile = &mut counts.profile;
@@ -281,6 +294,8 @@ pub(super) mod tests {
             ("blk_service_busy", 20.0),
             ("net_el2_b32", 32.0),
             ("blk_total_busy_v2", 62.0),
+            ("channel_doorbell", 32.0),
+            ("channel_latency_v2", 947.0),
         ] {
             assert_eq!(value(&runs, name), Some(expected), "{name}");
         }
