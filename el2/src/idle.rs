@@ -41,6 +41,7 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
 }
 
 /// The idle thread of a pCPU, which runs when no vCPU there has anything to do.
+#[inline(never)]
 pub fn wait(idle: &mut Vcpu) -> ! {
     let mut end = u64::MAX;
     loop {

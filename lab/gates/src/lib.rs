@@ -1,6 +1,6 @@
 //! Link-time gates of the EL2 image.
 //!
-//! [`judge`] walks the call graph of the linked image from the exception vectors, as the machine would, and
+//! [`judge`] walks the call graph of the linked image from the exception vectors and from where threads start, as the machine would, and
 //! refuses what must not be there: a panic, an indirect call, recursion, a stack that may run over, an
 //! allocator. It judges the binary and not the source, so it sees what the compiler could not prove away.
 #![forbid(unsafe_code)]

@@ -371,9 +371,10 @@ fn passed(text: &str) -> u32 {
 fn gates(build: Build) -> Result<String, Vec<String>> {
     let elf = cross_build::el2(build).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
-    // Threads of vCPUs and service threads start there, and no vector leads to it.
+    // Threads of vCPUs and service threads start at the one, idle threads stay in the other, and no vector leads to these.
+    let threads = ["vcpu_main", "bulkhead_el2::idle::wait"];
     let mut limits = bulkhead_gates::Limits {
-        entries: vec!["vcpu_main".to_owned()],
+        entries: threads.map(str::to_owned).to_vec(),
         ..bulkhead_gates::Limits::default()
     };
     if build.profile >= Profile::Io {
