@@ -76,8 +76,9 @@ fn main(board: &'static Board) {
     let done = if board.argument("echo").is_some() {
         net.zip(bell).map(|(net, mut bell)| {
             Port { net }.echo()?;
+            timer::arm(timer::now() + timer::frequency() * PATIENCE);
             bell.echo()?;
-            looks.as_mut().map_or(Ok(()), Looks::echo)
+            looks.as_mut().map_or(Ok(()), Exchange::echo)
         })
     } else {
         let disk = disk.and_then(Reads::new);
@@ -341,6 +342,32 @@ impl Port {
     }
 }
 
+/// An end of a channel whose messages come back.
+trait Exchange {
+    fn send(&mut self, number: u32) -> Done;
+
+    /// The number of the next message, which it waits for.
+    fn take(&mut self) -> Result<u32, &'static str>;
+
+    fn there_and_back(&mut self, number: u32) -> Done {
+        self.send(number)?;
+        match self.take()? {
+            same if same == number => Ok(()),
+            _ => Err("a message has come that was not sent"),
+        }
+    }
+
+    /// Sends back what comes.
+    fn echo(&mut self) -> Done {
+        loop {
+            match self.take()? {
+                END => return Ok(()),
+                number => self.send(number)?,
+            }
+        }
+    }
+}
+
 /// An end of the channel. Both hear by a doorbell.
 struct Bell {
     sender: Sender<'static>,
@@ -389,26 +416,9 @@ impl Bell {
         println!("latency channel_doorbell: ticks min={least} avg={mean} max={most}");
         self.send(END)
     }
+}
 
-    fn there_and_back(&mut self, number: u32) -> Done {
-        self.send(number)?;
-        match self.take()? {
-            same if same == number => Ok(()),
-            _ => Err("a message has come that was not sent"),
-        }
-    }
-
-    /// Sends back what comes.
-    fn echo(&mut self) -> Done {
-        timer::arm(timer::now() + timer::frequency() * PATIENCE);
-        loop {
-            match self.take()? {
-                END => return Ok(()),
-                number => self.send(number)?,
-            }
-        }
-    }
-
+impl Exchange for Bell {
     fn send(&mut self, number: u32) -> Done {
         let ring = self.sender.send(&number.to_le_bytes());
         if ring.map_err(|_| "there is no place for a message")? {
@@ -418,7 +428,7 @@ impl Bell {
         Ok(())
     }
 
-    /// The number of the next message, which it sleeps for.
+    /// Sleeps meanwhile.
     fn take(&mut self) -> Result<u32, &'static str> {
         let mut bytes = [0; 4];
         loop {
@@ -458,25 +468,9 @@ impl Looks {
         )?;
         self.send(END)
     }
+}
 
-    fn there_and_back(&mut self, number: u32) -> Done {
-        self.send(number)?;
-        match self.take()? {
-            same if same == number => Ok(()),
-            _ => Err("a message has come that was not sent"),
-        }
-    }
-
-    /// Sends back what comes.
-    fn echo(&mut self) -> Done {
-        loop {
-            match self.take()? {
-                END => return Ok(()),
-                number => self.send(number)?,
-            }
-        }
-    }
-
+impl Exchange for Looks {
     fn send(&mut self, number: u32) -> Done {
         match self.sender.send(&number.to_le_bytes()) {
             Ok(false) => Ok(()),
@@ -485,7 +479,7 @@ impl Looks {
         }
     }
 
-    /// The number of the next message, which it looks for. An emulator that runs CPUs in turns gives the other one its turn meanwhile.
+    /// Looks meanwhile. An emulator that runs CPUs in turns gives the other one its turn meanwhile.
     fn take(&mut self) -> Result<u32, &'static str> {
         let mut bytes = [0; 4];
         loop {
