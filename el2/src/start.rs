@@ -33,16 +33,18 @@ use crate::{console, control, doorbell, gppt, prepare, random, sched, timed, vir
 #[inline(always)]
 pub fn primary(tree: u64, load: u64) -> ! {
     let mut copy_windows = CopyWindows::boot();
-    let tree = boot::boot_tree(&mut copy_windows, tree);
-    let tree = tree.and_then(|tree| BootTree::read(tree, uart::KIND.words()));
-    let uart = tree.as_ref().and_then(BootTree::uart).or_else(plan_uart);
+    let bytes = boot::boot_tree(&mut copy_windows, tree);
+    let mut tree = BootTree::none();
+    let read = bytes.and_then(|bytes| tree.read_in_place(bytes, uart::KIND.words()));
+    let tree = read.map(|()| &tree);
+    let uart = tree.and_then(BootTree::uart).or_else(plan_uart);
     let uart = Uart(match uart {
         Some(pa) => copy_windows.registers(layout::FRAMES, pa, PAGE),
         None => crate::hw::mmio::Registers::NONE,
     });
     uart.open();
     boot::set_uart(uart);
-    let Some(tree) = &tree else {
+    let Some(tree) = tree else {
         let mut line = TextLine::new();
         line.text(refused!("board-tree: x0 is the address of no device tree"));
         last_words(uart, &line)
@@ -73,7 +75,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         last_words(uart, &line)
     }
     set_plan(plan);
-    mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
+    boot::drop_behind(plan.header.size);
     page_pool::set_loaded_at(load);
     greet(uart, &plan);
 
@@ -197,13 +199,10 @@ fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
 }
 
 fn say(uart: Uart, line: &TextLine) {
-    for byte in label::EL2
-        .as_bytes()
-        .iter()
-        .chain(line.as_bytes())
-        .chain(b"\r\n")
-    {
-        uart.send_polled(*byte);
+    for part in [label::EL2.as_bytes(), line.as_bytes(), b"\r\n"] {
+        for byte in part {
+            uart.send_polled(*byte);
+        }
     }
 }
 
@@ -265,7 +264,7 @@ fn build_stage2(page_pool: &mut PagePool) {
         let stolen = page_pool::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
         let stolen = page_pool.pa(stolen);
         // Among those of other VMs, where it keeps to colours.
-        let virtio = *page_pool;
+        let beside = *page_pool;
         let pages = page_pool.tables(base);
         let Ok(mut builder) = Builder::new(pages, base, place.colours, most as usize) else {
             continue;
@@ -275,10 +274,11 @@ fn build_stage2(page_pool: &mut PagePool) {
             let told = region.kind == RegionKind::StolenTime as u16
                 || MANAGED && region.kind == RegionKind::StopWord as u16;
             if told {
+                beside.show(stolen);
                 region.pa = stolen;
             }
             if IO && region.kind == RegionKind::VirtioRegisters as u16 {
-                region.pa = registers_at(&virtio, index, region.ipa);
+                region.pa = registers_at(&beside, index, region.ipa);
             }
             if builder.map(&region).is_err() {
                 // Accesses to a region that is not mapped fault in its VM. A wrong mapping cannot

@@ -76,6 +76,16 @@ impl<'a> Bus<'a> {
         }
     }
 
+    /// Takes the ranges of `reg` of a node below this one, one after the other.
+    fn ranges(&self, values: &Values<'a>) -> impl FnMut() -> Option<(u64, u64)> {
+        let mut reg = values.of(Name::Reg);
+        let (address_cells, size_cells) = (self.address_cells, self.size_cells);
+        move || {
+            let base = take(&mut reg, address_cells)?;
+            Some((base, take(&mut reg, size_cells)?))
+        }
+    }
+
     /// Translates `size` bytes at the address `base` below this node to an address of its parent,
     /// which has addresses of `cells` cells: by the first range that contains them all (Devicetree
     /// Specification v0.4, 2.3.8).
@@ -147,6 +157,37 @@ impl Gic {
     }
 }
 
+/// A device of which EL2 has to know.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// A GIC of this version.
+    Gic(u32),
+    Timer,
+    /// A PL031.
+    Clock,
+    /// A UART for which EL2 has a driver.
+    Uart,
+}
+
+impl Kind {
+    /// The one that a word of `compatible` says; for UARTs see [`BootTree::words`].
+    fn of(word: &[u8]) -> Option<Self> {
+        let rest = word.strip_prefix(b"arm,")?;
+        // A GICv2 with virtualization: Linux, Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml.
+        let kinds = [
+            ("gic-v3", Self::Gic(3)),
+            ("gic-400", Self::Gic(2)),
+            ("cortex-a15-gic", Self::Gic(2)),
+            ("cortex-a7-gic", Self::Gic(2)),
+            ("armv8-timer", Self::Timer),
+            ("pl031", Self::Clock),
+        ];
+        let mut kinds = kinds.iter();
+        let found = kinds.find(|(word, _)| word.as_bytes() == rest);
+        found.map(|(_, kind)| *kind)
+    }
+}
+
 /// The contents of a device tree.
 #[derive(Clone, Debug)]
 pub struct BootTree<'a> {
@@ -189,15 +230,10 @@ impl<'a> BootTree<'a> {
         (word(head, 0)? == 0xd00d_feed).then_some(u64::from(word(head, 4)?))
     }
 
-    /// Reads a tree; `words` are the values of `compatible` of the UARTs for which EL2 has a
-    /// driver.
-    pub fn read(tree: &'a [u8], words: &'static [&'static str]) -> Option<Self> {
-        Self::size(tree)?;
-        let structure = tree.get(word(tree, 8)? as usize..)?;
-        let (structure, _) =
-            <[u32]>::ref_from_prefix_with_elems(structure, structure.len() / 4).ok()?;
-        let strings = tree.get(word(tree, 12)? as usize..)?;
-        let mut found = Self {
+    /// The contents of no tree. Not a constant, of which the image would have a copy.
+    #[inline(always)]
+    pub fn none() -> Self {
+        Self {
             memory: List::new(Memory { base: 0, size: 0 }),
             reserved: List::new(Memory { base: 0, size: 0 }),
             more_reserved: false,
@@ -207,14 +243,31 @@ impl<'a> BootTree<'a> {
             rtc: 0,
             timer_intids: [0; 4],
             stdout: &[],
-            strings,
+            strings: &[],
             aliases: &[],
-            words,
+            words: &[],
             rng_seed: &[],
-        };
-        found.read_reservations(tree.get(word(tree, 16)? as usize..)?);
-        found.walk(structure)?;
+        }
+    }
+
+    /// Reads a tree; `words` are the values of `compatible` of the UARTs for which EL2 has a
+    /// driver.
+    pub fn read(tree: &'a [u8], words: &'static [&'static str]) -> Option<Self> {
+        let mut found = Self::none();
+        found.read_in_place(tree, words)?;
         Some(found)
+    }
+
+    /// The same where the contents of none are, which is not copied then. `None`: it is no tree, and they are of no use.
+    pub fn read_in_place(&mut self, tree: &'a [u8], words: &'static [&'static str]) -> Option<()> {
+        Self::size(tree)?;
+        let structure = tree.get(word(tree, 8)? as usize..)?;
+        let (structure, _) =
+            <[u32]>::ref_from_prefix_with_elems(structure, structure.len() / 4).ok()?;
+        self.strings = tree.get(word(tree, 12)? as usize..)?;
+        self.words = words;
+        self.read_reservations(tree.get(word(tree, 16)? as usize..)?);
+        self.walk(structure)
     }
 
     fn read_reservations(&mut self, mut block: &[u8]) {
@@ -230,32 +283,33 @@ impl<'a> BootTree<'a> {
     }
 
     /// Reads the structure block, by words, as it is aligned.
-    fn walk(&mut self, mut rest: &'a [u32]) -> Option<()> {
+    fn walk(&mut self, words: &'a [u32]) -> Option<()> {
         let mut names = Names::new(self.strings);
         let mut buses = [Bus::default(); DEPTH];
-        let mut values = Values::default();
-        let mut depth = 0usize;
+        let mut values = Values::new(words);
+        let (mut at, mut depth) = (0usize, 0usize);
         // The name of the node of which the values are.
         let mut parent = &[][..];
         // Whether the values are those of the innermost node that has not ended.
         let mut own = false;
         loop {
-            let (token, behind) = rest.split_first()?;
-            rest = behind;
-            match u32::from_be(*token) {
+            let token = *words.get(at)?;
+            at = at.wrapping_add(1);
+            match u32::from_be(token) {
                 BEGIN_NODE => {
+                    let rest = words.get(at..)?;
                     let bytes = length(rest)?;
                     let name = rest.as_bytes().get(..bytes)?;
-                    rest = rest.get(bytes / 4..)?.get(1..)?;
+                    at = at.wrapping_add(bytes / 4).wrapping_add(1);
                     if depth == 1 && name == b"aliases" {
-                        self.aliases = rest;
+                        self.aliases = words.get(at..)?;
                     }
                     if own && let Some(bus) = buses.get_mut(depth.wrapping_sub(1)) {
                         *bus = Bus::new(parent, &values);
                     }
                     parent = name;
                     own = true;
-                    names.take_values(&mut rest, &mut values)?;
+                    at = names.find_values(at, &mut values)?;
                     self.node(name, &values, buses.get(..depth).unwrap_or(&[]));
                     depth = depth.wrapping_add(1);
                 }
@@ -268,7 +322,9 @@ impl<'a> BootTree<'a> {
                 }
                 // Properties come before children; what comes behind them is not read.
                 PROP => {
+                    let mut rest = words.get(at..)?;
                     take_property(&mut rest)?;
+                    at = words.len().wrapping_sub(rest.len());
                 }
                 NOP => {}
                 _ => return None,
@@ -279,38 +335,34 @@ impl<'a> BootTree<'a> {
     /// Evaluates a node that is behind these buses, the last of which is its parent.
     #[inline(never)]
     fn node(&mut self, name: &'a [u8], values: &Values<'a>, buses: &[Bus<'a>]) {
-        let (mut reg, interrupts) = (values.of(Name::Reg), values.of(Name::Interrupts));
         let Some(parent) = buses.last() else {
             return;
         };
-        if reg.is_empty() && interrupts.is_empty() {
+        if !values.has(Name::Reg) && !values.has(Name::Interrupts) {
             if name == b"chosen" {
                 self.stdout = string(values.of(Name::Stdout));
                 self.rng_seed = values.of(Name::RngSeed);
             }
             return;
         }
-        let mut range = || {
-            let base = take(&mut reg, parent.address_cells)?;
-            Some((base, take(&mut reg, parent.size_cells)?))
-        };
-        let kind = values.of(Name::DeviceType);
-        if parent.reserved || kind == b"memory\0" {
+        let is = |kind: &[u8]| values.has(Name::DeviceType) && values.of(Name::DeviceType) == kind;
+        if parent.reserved || is(b"memory\0") {
             let list = if parent.reserved {
                 &mut self.reserved
             } else {
                 &mut self.memory
             };
+            let mut ranges = parent.ranges(values);
             let mut room = true;
             // A full list ends the loop, so a tree cannot make it long.
-            while let Some((base, size)) = range().filter(|_| room) {
+            while let Some((base, size)) = ranges().filter(|_| room) {
                 room = list.push(Memory { base, size });
             }
             self.more_reserved |= parent.reserved && !room;
             return;
         }
-        if kind == b"cpu\0" {
-            if let Some(mpidr) = take(&mut reg, parent.address_cells) {
+        if is(b"cpu\0") {
+            if let Some(mpidr) = take(&mut values.of(Name::Reg), parent.address_cells) {
                 let spins = string(values.of(Name::EnableMethod)) == b"spin-table";
                 let release = take(&mut values.of(Name::ReleaseAddress), 2).filter(|_| spins);
                 let cpu = (mpidr & 0xff_00ff_ffff, release.unwrap_or(0));
@@ -318,39 +370,48 @@ impl<'a> BootTree<'a> {
             }
             return;
         }
-        // Only devices are translated; memory and CPUs are not behind buses.
-        let mut frame = || {
-            let (base, size) = range()?;
-            Some((physical(buses, base, size)?, size))
-        };
         let mut list = values.of(Name::Compatible);
         while !list.is_empty() {
             let word = take_string(&mut list);
-            // A GICv2 with virtualization: Linux, Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml.
-            let version = match word {
-                b"arm,gic-v3" => 3,
-                b"arm,gic-400" | b"arm,cortex-a15-gic" | b"arm,cortex-a7-gic" => 2,
-                b"arm,armv8-timer" => {
-                    self.timer_intids = core::array::from_fn(|n| intid(interrupts, n).unwrap_or(0));
-                    return;
-                }
-                b"arm,pl031" => {
-                    if self.rtc == 0 {
-                        self.rtc = frame().map_or(0, |(base, _)| base);
-                    }
-                    return;
-                }
-                _ => 0,
+            let drives = self.words.iter().any(|own| own.as_bytes() == word);
+            let kind = if drives {
+                Some(Kind::Uart)
+            } else {
+                Kind::of(word)
             };
-            if version != 0 {
+            if let Some(kind) = kind {
+                return self.device(kind, name, values, buses);
+            }
+        }
+    }
+
+    /// Evaluates a device that is behind these buses.
+    #[inline(never)]
+    fn device(&mut self, kind: Kind, name: &'a [u8], values: &Values<'a>, buses: &[Bus<'a>]) {
+        let Some(parent) = buses.last() else {
+            return;
+        };
+        let interrupts = values.of(Name::Interrupts);
+        // Only devices are translated; memory and CPUs are not behind buses.
+        let mut ranges = parent.ranges(values);
+        let mut frame = || {
+            let (base, size) = ranges()?;
+            Some((physical(buses, base, size)?, size))
+        };
+        match kind {
+            Kind::Gic(version) => {
                 self.gic = Gic {
                     version,
                     frames: core::array::from_fn(|_| frame().unwrap_or_default()),
                     maintenance_intid: intid(interrupts, 0).unwrap_or(0),
                 };
-                return;
             }
-            if self.words.iter().any(|own| own.as_bytes() == word) {
+            Kind::Timer => {
+                self.timer_intids = core::array::from_fn(|n| intid(interrupts, n).unwrap_or(0));
+            }
+            Kind::Clock if self.rtc == 0 => self.rtc = frame().map_or(0, |(base, _)| base),
+            Kind::Clock => {}
+            Kind::Uart => {
                 // A frame is whole pages: if a UART has less, no other device uses the rest.
                 let frame = frame()
                     .and_then(|(base, size)| Some((base, size.checked_next_multiple_of(PAGE)?)));
@@ -359,7 +420,6 @@ impl<'a> BootTree<'a> {
                     frame: frame.unwrap_or_default(),
                     intid: intid(interrupts, 0).unwrap_or(0),
                 });
-                return;
             }
         }
     }

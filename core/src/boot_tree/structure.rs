@@ -54,18 +54,43 @@ impl Name {
     }
 }
 
-/// The values of the properties of one node that are read, by [`Name`].
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Values<'a>([Option<&'a [u8]>; NAMES]);
+/// The values of the properties of one node that are read, by [`Name`]: where each property begins in the structure block, in words behind its
+/// token. A node without it has 0, where the root's token is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Values<'a> {
+    words: &'a [u32],
+    places: [u32; NAMES],
+}
 
 impl<'a> Values<'a> {
-    pub(super) fn get(&self, name: Name) -> Option<&'a [u8]> {
-        self.0.get(name as usize).copied().flatten()
+    /// No values, of a node in a structure block.
+    pub(super) const fn new(words: &'a [u32]) -> Self {
+        Self {
+            words,
+            places: [0; NAMES],
+        }
     }
 
-    /// The same; empty if the node does not have it.
+    pub(super) fn has(&self, name: Name) -> bool {
+        self.places
+            .get(name as usize)
+            .is_some_and(|place| *place != 0)
+    }
+
+    /// The value; empty if the node does not have it.
+    #[inline(never)]
     pub(super) fn of(&self, name: Name) -> &'a [u8] {
-        self.get(name).unwrap_or(&[])
+        let place = self.places.get(name as usize).filter(|place| **place != 0);
+        let property = place.and_then(|place| self.words.get(*place as usize..));
+        let Some([length, _, value @ ..]) = property else {
+            return &[];
+        };
+        let length = u32::from_be(*length) as usize;
+        value.as_bytes().get(..length).unwrap_or_default()
+    }
+
+    pub(super) fn get(&self, name: Name) -> Option<&'a [u8]> {
+        self.has(name).then(|| self.of(name))
     }
 
     pub(super) fn cells(&self, name: Name, default: u32) -> u32 {
@@ -103,30 +128,36 @@ impl<'a> Names<'a> {
         Some(place.1)
     }
 
-    /// Takes the properties of a node, which come before its children, off the front. `None`: the block is broken there.
+    /// Finds the values of a node, whose properties come before its children and begin at word `at` of the structure block. Returns where the
+    /// last one ends. `None`: the block is broken there, or ends.
     #[inline(always)]
-    pub(super) fn take_values<'w>(
-        &mut self,
-        words: &mut &'w [u32],
-        values: &mut Values<'w>,
-    ) -> Option<()> {
-        *values = Values::default();
-        let mut rest = *words;
+    pub(super) fn find_values(&mut self, mut at: usize, values: &mut Values<'_>) -> Option<usize> {
+        values.places = [0; NAMES];
         loop {
-            *words = rest;
-            let (token, behind) = rest.split_first()?;
-            rest = behind;
-            if *token == PROP.to_be() {
-                let (offset, value) = take_property(&mut rest)?;
-                let number = self.number(offset)?;
-                if let Some(place) = values.0.get_mut(number as usize) {
-                    *place = Some(value);
+            let value = at.wrapping_add(PROPERTY);
+            match values.words.get(at..value) {
+                Some(&[token, length, name]) if token == PROP.to_be() => {
+                    let number = self.number(u32::from_be(name))?;
+                    if let Some(place) = values.places.get_mut(number as usize) {
+                        // That its value ends before the block does shows when the next token is looked for.
+                        *place = at.wrapping_add(1) as u32;
+                    }
+                    at = value.wrapping_add(words_of(u32::from_be(length)));
                 }
-            } else if *token != NOP.to_be() {
-                return Some(());
+                _ if *values.words.get(at)? == NOP.to_be() => at = at.wrapping_add(1),
+                _ => return Some(at),
             }
         }
     }
+}
+
+/// Words of a property before its value: token, length, offset of its name.
+const PROPERTY: usize = 3;
+
+/// The number of words that so many bytes take.
+#[inline(always)]
+const fn words_of(bytes: u32) -> usize {
+    (bytes as usize).wrapping_add(3) / 4
 }
 
 #[inline(never)]
@@ -157,10 +188,13 @@ pub(super) fn take_property<'a>(words: &mut &'a [u32]) -> Option<(u32, &'a [u8])
     let [length, name, rest @ ..] = *words else {
         return None;
     };
-    let length = u32::from_be(*length) as usize;
-    let (value, rest) = rest.split_at_checked(length.div_ceil(4))?;
+    let length = u32::from_be(*length);
+    let (value, rest) = rest.split_at_checked(words_of(length))?;
     *words = rest;
-    Some((u32::from_be(*name), value.as_bytes().get(..length)?))
+    Some((
+        u32::from_be(*name),
+        value.as_bytes().get(..length as usize)?,
+    ))
 }
 
 /// Takes a number of `cells` 32-bit words off the front; `None` if it could have more than 64 bits.
