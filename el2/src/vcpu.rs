@@ -230,8 +230,6 @@ impl Vcpu {
         let plan = plan();
         let group0 = gic::gppt::EL2_LEAVES_GROUP1 && gic::gppt::has_gppt_vm(index);
         Self {
-            frame: Frame::default(),
-            stats: ExitStats::new(0),
             vtimer_intid: plan.header.board.vtimer_intid,
             hyp_timer_intid: if group0 {
                 NO_INTID
@@ -283,6 +281,9 @@ impl Vcpu {
             copy_windows: CopyWindows::of(index),
             kept: core::array::from_fn(|_| Kept::default()),
             report: None,
+            // Last, for the compiler: it makes zeros in place then.
+            frame: Frame::default(),
+            stats: ExitStats::NONE,
         }
     }
 
@@ -339,7 +340,8 @@ impl Vcpu {
             self.ipas.gicd = NOWHERE;
             self.ipas.gicr = NOWHERE;
         }
-        self.vgic = vgic::Cpu::new(number);
+        self.stats.begin();
+        self.vgic.set_number(number);
         self.pl011_intid = pl011.intid;
         if !idle.pcpu.as_deref().is_some_and(Pcpu::is_shared) {
             self.sibling_intid = gic::gppt::sibling_intid(idle.index);

@@ -117,10 +117,14 @@ pub struct ExitStats {
 }
 
 impl ExitStats {
-    /// Statistics of a vCPU that starts when the cycle counter reads `now`.
-    pub const fn new(now: u64) -> Self {
+    /// Those of nobody: zeros, which need no copy. They count after [`Self::begin`].
+    pub const NONE: Self = {
+        let none = ClassStats {
+            min: 0,
+            ..ClassStats::NEW
+        };
         Self {
-            frequent: [ClassStats::NEW; FREQUENT],
+            frequent: [none; FREQUENT],
             last: [LastExit {
                 pc: 0,
                 syndrome: 0,
@@ -128,11 +132,26 @@ impl ExitStats {
                 class: 0,
             }; LAST_EXITS],
             exits: 0,
-            started: now,
-            others: [ClassStats::NEW; ExitClass::COUNT - FREQUENT],
+            started: 0,
+            others: [none; ExitClass::COUNT - FREQUENT],
             away: 0,
             ran: 0,
             left: 0,
+        }
+    };
+
+    /// Statistics of a vCPU that starts when the cycle counter reads `now`.
+    pub fn new(now: u64) -> Self {
+        let mut stats = Self::NONE;
+        stats.begin();
+        stats.started = now;
+        stats
+    }
+
+    /// Makes those of nobody the ones of a vCPU that has not started.
+    pub fn begin(&mut self) {
+        for class in self.frequent.iter_mut().chain(&mut self.others) {
+            class.min = ClassStats::NEW.min;
         }
     }
 

@@ -119,6 +119,11 @@ impl Cpu {
         }
     }
 
+    /// Gives a state that is new the number of its vCPU.
+    pub const fn set_number(&mut self, number: usize) {
+        self.number = number % VCPUS;
+    }
+
     /// Resets the state in place to that of [`Self::new`].
     fn clear(&mut self) {
         let Self {

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
+use super::WORDS;
 use super::priorities::Priorities;
 use super::words::SharedWords;
 
@@ -164,15 +165,13 @@ impl VcpuWords {
         self.bank.reset(hw, edge);
         self.sources.iter().for_each(|s| s.store(0, Relaxed));
         self.priority.reset();
-        for words in [
-            &self.holds,
-            &self.lr_pending,
-            &self.lr_active,
-            &self.clear_pending,
-            &self.set_active,
-            &self.clear_active,
-        ] {
-            words.fill(0);
+        for word in 0..WORDS {
+            self.holds.set(word, 0);
+            self.lr_pending.set(word, 0);
+            self.lr_active.set(word, 0);
+            self.clear_pending.set(word, 0);
+            self.set_active.set(word, 0);
+            self.clear_active.set(word, 0);
         }
         self.holds.set(0, u32::MAX);
         self.set_pending.store(0, Relaxed);

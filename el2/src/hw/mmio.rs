@@ -88,6 +88,21 @@ impl Registers {
         }
     }
 
+    /// Writes one value to so many 32-bit registers, which follow each other; nothing if the frame has not all of them.
+    pub fn fill(self, offset: u64, registers: u64, value: u32) {
+        let last = offset.wrapping_add(registers.wrapping_mul(4).wrapping_sub(4));
+        let (Some(mut address), Some(last)) = (self.address(offset, 4), self.address(last, 4))
+        else {
+            return;
+        };
+        while address <= last {
+            // SAFETY: [R-MMIO] the address lies in the frame, between two that do.
+            unsafe {
+                core::arch::asm!("str {:w}, [{}], #4", in(reg) value, inout(reg) address, options(nostack));
+            }
+        }
+    }
+
     /// Reads an 8-bit register; 0 outside of the frame.
     #[cfg(feature = "uart-ns16550")]
     #[inline(always)]

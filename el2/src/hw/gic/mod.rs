@@ -29,6 +29,7 @@ mod v3;
 #[cfg(not(feature = "gicv2"))]
 use v3 as version;
 
+use super::sysreg::interrupt_waits;
 pub use super::sysreg::publish;
 pub use pcpu::{Gic, signal_nothing};
 pub use registers::{
@@ -48,4 +49,12 @@ pub use version::{
 #[inline(never)]
 pub extern "C" fn el2_wait(index: usize, for_guest: bool) {
     gppt::wait(index, for_guest);
+}
+
+/// Whether an interrupt waits for this pCPU, which has masked all (ISR_EL1). A separate symbol for measurements: no slice of long work is longer than
+/// the time between two looks.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_look() -> bool {
+    interrupt_waits()
 }

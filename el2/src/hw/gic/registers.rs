@@ -121,14 +121,11 @@ pub fn order_acknowledge() {
 /// priority. `frame` has the banks from `at` on.
 pub(super) fn silence(frame: Registers, at: u64, word: u64) {
     let bits = at.wrapping_add(word.wrapping_mul(4));
-    for bank in [bank::DISABLE, bank::CLEAR_PENDING, bank::CLEAR_ACTIVE] {
-        frame.write(bits.wrapping_add(bank), u32::MAX);
-    }
+    frame.write(bits.wrapping_add(bank::DISABLE), u32::MAX);
+    frame.write(bits.wrapping_add(bank::CLEAR_PENDING), u32::MAX);
+    frame.write(bits.wrapping_add(bank::CLEAR_ACTIVE), u32::MAX);
     let bytes = at.wrapping_add(word.wrapping_mul(32));
-    for n in 0..8u64 {
-        let at = bytes.wrapping_add(IPRIORITYR);
-        frame.write(at.wrapping_add(n.wrapping_mul(4)), PRIORITY);
-    }
+    frame.fill(bytes.wrapping_add(IPRIORITYR), 8, PRIORITY);
 }
 
 /// Returns how many words of 32 interrupts a distributor has (GICD_TYPER.ITLinesNumber).

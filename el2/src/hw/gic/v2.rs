@@ -95,10 +95,7 @@ pub fn start_distributor(copy_windows: &mut CopyWindows, board: &Board) -> Regis
     for word in 1..words(GICD) {
         silence(GICD, 0, word);
         GICD.write(bank::GROUP.wrapping_add(word.wrapping_mul(4)), 0);
-        for n in 0..8 {
-            let byte = word.wrapping_mul(32).wrapping_add(n * 4);
-            GICD.write(ITARGETSR.wrapping_add(byte), 0);
-        }
+        GICD.fill(ITARGETSR.wrapping_add(word.wrapping_mul(32)), 8, 0);
     }
     GICD.write(0, 1);
     GICD
@@ -158,9 +155,7 @@ impl Frames {
     /// distributor knows this pCPU, and routes the SPIs of this pCPU to it.
     pub(super) fn start(&self, index: usize, wanted: u32) {
         silence(GICD, 0, 0);
-        for n in 0..4u64 {
-            GICD.write(CPENDSGIR.wrapping_add(n.wrapping_mul(4)), u32::MAX);
-        }
+        GICD.fill(CPENDSGIR, 4, u32::MAX);
         GICD.write(bank::GROUP, 0);
         GICD.write(bank::ENABLE, wanted);
         // Byte 0 belongs to SGI 0, whose only target is this pCPU; it is 0 on a board with one CPU.
