@@ -12,12 +12,23 @@ use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{Version, WORDS};
 
 use crate::console::other_cache;
+use crate::hw::memory::Until;
 use crate::hw::{cpu, firmware, gic, memory, mmu, page_pool, state, thread, timer};
 use crate::plan::{self, plan};
 use crate::profile::{IO, MANAGED};
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
 use crate::{debug, gppt, lifecycle, mailbox, orders, pmu, random, sched, stops, timed, virtio};
+
+/// How long one look at other work is enough: interrupts tell all that others ask of this pCPU, but for one that has a GPPT VM, which is
+/// called by events of the firmware as well.
+fn until(vcpu: &Vcpu) -> Until {
+    if vcpu.gppt.is_some() {
+        Until::Slice
+    } else {
+        Until::Interrupt
+    }
+}
 
 /// Zeroes a region, as long as the VM is to start.
 #[inline(never)]
@@ -28,7 +39,8 @@ fn scrub(vcpu: &mut Vcpu, power: &Power, region: &Region) {
             if !power.is_starting() {
                 return;
             }
-            let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
+            let (left, until) = (end.wrapping_sub(pa), until(vcpu));
+            let done = memory::scrub(&mut vcpu.copy_windows, pa, left, until);
             pa = pa.wrapping_add(done);
             sched::poll_and_yield(vcpu);
             if pa >= end {
@@ -50,7 +62,8 @@ pub fn scrub_shared(copy_windows: &mut mmu::CopyWindows) {
         }
         let mut done = 0;
         while let Some(piece) = colours::piece(region, done) {
-            done = done.wrapping_add(memory::scrub_slice(copy_windows, piece.pa, piece.size));
+            let until = Until::Interrupt;
+            done = done.wrapping_add(memory::scrub(copy_windows, piece.pa, piece.size, until));
         }
     }
 }
@@ -64,13 +77,9 @@ fn copy(vcpu: &mut Vcpu, power: &Power, vm: usize, payload: &Payload) {
             return;
         };
         let left = payload.size.wrapping_sub(done);
-        let slice = memory::copy_slice(
-            &mut vcpu.copy_windows,
-            from.wrapping_add(done),
-            to.pa,
-            left.min(to.size),
-        );
-        done = done.wrapping_add(slice);
+        let (from, left, until) = (from.wrapping_add(done), left.min(to.size), until(vcpu));
+        let copied = memory::copy(&mut vcpu.copy_windows, from, to.pa, left, until);
+        done = done.wrapping_add(copied);
         sched::poll_and_yield(vcpu);
     }
 }

@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use bulkhead_abi::plan::{EL2_BLOCK, Header, MAGIC, PAGE, VERSION};
+use bulkhead_abi::plan::{Header, MAGIC, MAX_PLAN, PAGE, VERSION};
 
 use super::layout::{self, private};
 use super::mmio::Registers;
@@ -12,7 +12,10 @@ use super::plan::plan;
 use super::sysreg;
 use super::uart::{self, EARLY, KIND, Uart};
 
-core::arch::global_asm!(include_str!("boot.s"));
+core::arch::global_asm!(
+    include_str!("boot.s"),
+    plan_pages = const MAX_PLAN / PAGE,
+);
 #[cfg(feature = "spin-table")]
 core::arch::global_asm!(include_str!("waiting.s"));
 core::arch::global_asm!(
@@ -44,19 +47,19 @@ unsafe extern "C" {
     fn enter_private_map(index: u64, root: u64) -> !;
 }
 
-/// Returns the size of the EL2 binary in the image; the plan follows.
-pub fn el2_size() -> u64 {
-    ((&raw const __el2_end) as u64).wrapping_sub((&raw const __el2_start) as u64)
-}
-
-/// Returns the part of the image that follows the EL2 binary, up to the end of the part that is
-/// mapped.
+/// Returns the part of the image that follows the EL2 binary and is mapped: as much as the largest plan has.
 pub fn behind_el2() -> &'static [u8] {
     let start = &raw const __el2_end;
-    let size = EL2_BLOCK.saturating_sub(el2_size()) as usize;
     // SAFETY: [R-IMAGE] the boot code mapped it read-only, and nothing writes it; after
-    // `mmu::drop_behind` nothing may keep a reference to more than the plan.
-    unsafe { core::slice::from_raw_parts(start, size) }
+    // [`drop_behind`] nothing may keep a reference to more than the plan.
+    unsafe { core::slice::from_raw_parts(start, MAX_PLAN as usize) }
+}
+
+/// Unmaps what follows the plan, of this size, in the part that is mapped.
+pub fn drop_behind(plan: u64) {
+    let start = (&raw const __el2_end) as u64;
+    let plan_end = start.wrapping_add(plan.next_multiple_of(PAGE));
+    mmu::unmap(plan_end, start.wrapping_add(MAX_PLAN));
 }
 
 /// Returns the boot device tree at `pa`, if there is one: at most 2 MiB, mapped by the boot map.

@@ -54,7 +54,6 @@ start_primary_cpu:
     ldr     x10, =0x7c3             // page: read-only
     ldr     x11, =0x743             // page: read and write
     mov     x12, #1 << 54           // execute never
-    add     x9, x3, #4096
     orr     x8, x21, x10            // text
     orr     x5, x5, x10
 1:  str     x8, [x3], #8
@@ -76,7 +75,8 @@ start_primary_cpu:
     add     x8, x8, #4096
     cmp     x8, x7
     b.lo    1b
-    orr     x8, x8, x10             // after the data: the plan, read-only
+    orr     x8, x8, x10             // after the data: the largest plan, read-only
+    add     x9, x3, #{plan_pages} * 8
 1:  str     x8, [x3], #8
     add     x8, x8, #4096
     cmp     x3, x9
@@ -91,8 +91,10 @@ start_primary_cpu:
     ubfx    x5, x5, #16, #4
     mov     x6, #4
     lsl     x5, x6, x5
-1:  dc      ivac, x3
+1:  .rept   4                       // a table has more lines, which are a power of two
+    dc      ivac, x3
     add     x3, x3, x5
+    .endr
     cmp     x3, x4
     b.lo    1b
     dsb     sy

@@ -7,19 +7,27 @@ core::arch::global_asm!(include_str!("bytes.s"));
 /// The minimum size of a cache line in bytes, by which `dc zva` and `dc civac` step.
 const LINE: u64 = 64;
 
-/// Zeroes whole pages, of which there is at least one, and cleans and invalidates them to the point of coherency, which is complete
+/// Zeroes whole pages, of which there is at least one. `CLEANED`: also cleans and invalidates them to the point of coherency, which is complete
 /// after a barrier. Invalidates, because a guest writes with its caches off first: a line that
 /// stayed in a cache would hide that later.
 ///
 /// # Safety
 /// The range is mapped for writing as Normal memory, and nobody holds a reference to it.
 #[inline(always)]
-pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
+pub(super) unsafe fn zero_lines<const CLEANED: bool>(target: u64, bytes: u64) {
     let end = target.wrapping_add(bytes);
     // If DC ZVA is allowed and zeroes a line of 64 bytes, as on most CPUs, it is used; else stores
     // are.
     let by_line = read!("dczid_el0") & 31 == 4;
-    if by_line {
+    if by_line && !CLEANED {
+        // SAFETY: [R-COPY-WINDOW] the caller's promise; sixteen lines divide a page, and there is one.
+        unsafe {
+            core::arch::asm!(
+                "2: .rept 16", "dc zva, {0}", "add {0}, {0}, #64", ".endr", "cmp {0}, {1}", "b.lo 2b",
+                inout(reg) target => _, in(reg) end, options(nostack)
+            );
+        }
+    } else if by_line {
         // SAFETY: [R-COPY-WINDOW] the caller's promise; sixteen lines divide a page, and there is one.
         unsafe {
             core::arch::asm!(

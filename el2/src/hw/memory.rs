@@ -6,32 +6,64 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_core::virtio::memory::{At, Memory};
 
 use super::bytes::{clean, copy_words, zero_lines};
+use super::gic;
 use super::layout::{BLOCK_SIZE, SOURCE, TARGET};
 use super::mmu::{CopyWindows, Use};
 use super::service::Mapped;
 
-/// The largest number of bytes that are copied or scrubbed between two checks for other work.
-pub const SLICE: u64 = 8 * 1024;
+/// The largest number of bytes that are copied between two looks for other work.
+const COPIED: u64 = 8 * 1024;
+/// The largest number of bytes that are zeroed between two looks for other work.
+const SCRUBBED: u64 = 32 * 1024;
 
-/// Returns the number of bytes up to the end of the block, the slice or the range.
+/// How long copying and zeroing go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Until there may be other work, at the next look.
+    Interrupt,
+    /// For one slice: an interrupt does not show all that may be asked of this pCPU.
+    Slice,
+}
+
+impl Until {
+    /// Handles `bytes` of one open copy window by `slice`, which takes where one of `size` or less begins, and its size. Returns the number of
+    /// bytes handled, which is not 0 if there are any.
+    #[inline(always)]
+    fn handle(self, bytes: u64, size: u64, mut slice: impl FnMut(u64, u64)) -> u64 {
+        let mut done = 0;
+        while done < bytes {
+            let next = bytes.wrapping_sub(done).min(size);
+            slice(done, next);
+            done = done.wrapping_add(next);
+            if self == Self::Slice || gic::el2_look() {
+                break;
+            }
+        }
+        done
+    }
+}
+
+/// Returns the number of bytes up to the end of the block or the range.
 fn within(pa: u64, left: u64) -> u64 {
-    left.min(SLICE)
-        .min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE))
+    left.min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE))
 }
 
 /// Copies the start of `left` bytes between physical addresses that are multiples of 8, and cleans
 /// and invalidates the copy to the point of coherency ([`zero_lines`]). Returns the number of bytes copied: a multiple of 8, not 0.
-pub fn copy_slice(copy_windows: &mut CopyWindows, from: u64, to: u64, left: u64) -> u64 {
-    let bytes = within(from, within(to, left));
+pub fn copy(copy_windows: &mut CopyWindows, from: u64, to: u64, left: u64, until: Until) -> u64 {
     let source = copy_windows.open(SOURCE, from, Use::Read);
     let target = copy_windows.open(TARGET, to, Use::Write);
-    // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
-    unsafe { copy_words(source, target, bytes) };
-    // SAFETY: [R-COPY-WINDOW] as before.
-    unsafe { clean(target, bytes) };
+    let bytes = within(from, within(to, left));
+    let done = until.handle(bytes, COPIED, |at, size| {
+        let (source, target) = (source.wrapping_add(at), target.wrapping_add(at));
+        // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
+        unsafe { copy_words(source, target, size) };
+        // SAFETY: [R-COPY-WINDOW] as before.
+        unsafe { clean(target, size) };
+    });
     copy_windows.close(SOURCE);
     copy_windows.close(TARGET);
-    bytes
+    done
 }
 
 /// Reads a word of guest memory; `pa` is a multiple of 4.
@@ -56,21 +88,20 @@ pub fn copy_out(copy_windows: &mut CopyWindows, pa: u64, to: At, bytes: u32) {
 
 /// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a
 /// multiple of a page. Returns the number of bytes zeroed.
-pub fn scrub_slice(copy_windows: &mut CopyWindows, pa: u64, left: u64) -> u64 {
-    let bytes = left
-        .min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE))
-        .min(SLICE.wrapping_mul(4));
+pub fn scrub(copy_windows: &mut CopyWindows, pa: u64, left: u64, until: Until) -> u64 {
     let target = copy_windows.open(TARGET, pa, Use::Write);
-    scrub_lines(target, bytes);
+    let done = until.handle(within(pa, left), SCRUBBED, |at, size| {
+        scrub_lines(target.wrapping_add(at), size);
+    });
     copy_windows.close(TARGET);
-    bytes
+    done
 }
 
-/// Zeroes the lines for `scrub_slice`.
+/// Zeroes the lines for `scrub`.
 #[inline(never)]
 fn scrub_lines(target: u64, bytes: u64) {
     // SAFETY: [R-COPY-WINDOW] the range lies in a copy window that was just opened for writing.
-    unsafe { zero_lines(target, bytes) }
+    unsafe { zero_lines::<true>(target, bytes) }
     super::sysreg::dsb();
 }
 

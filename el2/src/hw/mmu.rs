@@ -134,24 +134,13 @@ impl CopyWindows {
     }
 }
 
-/// Unmaps the part of the image's block that follows the plan.
-pub fn drop_behind(plan_end: u64) {
-    let first = plan_end.div_ceil(PAGE) as usize;
-    let table: *mut u64 = (&raw mut IMAGE_LEVEL3).cast();
-    let rest = 512usize.saturating_sub(first);
-    // SAFETY: [R-TABLES] only the boot pCPU runs.
-    unsafe { table.wrapping_add(first).write_bytes(0, rest) }
-    // SAFETY: [R-TLB] nothing after the plan is in use.
-    unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
-}
-
 /// Takes the pages of a part of the image, from `start` to `end`, out of the table that all pCPUs have of it.
 #[inline(never)]
 pub fn unmap(start: u64, end: u64) {
     let table: *mut u64 = (&raw mut IMAGE_LEVEL3).cast();
     let first = (start % BLOCK_SIZE / PAGE) as usize;
     let pages = (end.wrapping_sub(start) / PAGE) as usize;
-    // SAFETY: [R-TABLES] no other pCPU changes the table, and none uses this part any more.
+    // SAFETY: [R-TABLES] no other pCPU changes the table now, and none uses this part any more.
     unsafe { table.wrapping_add(first).write_bytes(0, pages) }
     // SAFETY: [R-TLB] what the TLBs of all pCPUs have of the table goes.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2is", "dsb ish", "isb") }
@@ -168,7 +157,7 @@ pub struct PagePool {
 }
 
 impl PagePool {
-    /// Maps the page pool and zeroes it.
+    /// Maps the page pool and zeroes it. The zeros are in the caches, where all but [`Self::show`] is used.
     pub fn open(copy_windows: &mut CopyWindows, parts: bulkhead_core::plan::PagePool) -> Self {
         let offset = plan().header.image.page_pool_offset;
         let pa = page_pool::loaded_at().wrapping_add(offset);
@@ -182,7 +171,7 @@ impl PagePool {
         }
         let address = layout::block(layout::PAGE_POOL).wrapping_add(pa % BLOCK_SIZE);
         // SAFETY: [R-PAGE-POOL] the pages are the page pool's, just mapped for writing.
-        unsafe { bytes::zero_lines(address, size) }
+        unsafe { bytes::zero_lines::<false>(address, size) }
         Self {
             address,
             pa,
@@ -199,6 +188,12 @@ impl PagePool {
     /// Returns the physical address of a page by its number ([`page_pool`]).
     pub fn pa(&self, page: usize) -> u64 {
         self.page_of(&self.parts.threads, page)
+    }
+
+    /// Cleans and invalidates a page, which has zeros, for those who read it past the caches: guests.
+    pub fn show(&self, pa: u64) {
+        // SAFETY: [R-PAGE-POOL] the page is mapped.
+        unsafe { bytes::clean(self.va(pa), PAGE) }
     }
 
     /// Returns the virtual address of a page in the boot map.
@@ -317,6 +312,7 @@ pub fn share_virtio_pages(page_pool: &PagePool, device: usize) {
     if device == 0 {
         VIRTIO_REGISTERS.store(pa, Ordering::Relaxed);
     }
+    page_pool.show(pa);
     share(
         first.wrapping_add(VIRTIO_REGISTERS_PAGE as usize),
         pa,

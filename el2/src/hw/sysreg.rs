@@ -128,6 +128,12 @@ pub fn serror_is_pending() -> bool {
     read!("isr_el1") & 1 << 8 != 0
 }
 
+/// Returns whether an interrupt waits for this CPU, at EL2 with its interrupts masked (ISR_EL1.{A, I, F}).
+#[inline(always)]
+pub fn interrupt_waits() -> bool {
+    read!("isr_el1") & 0b111 << 6 != 0
+}
+
 /// Reads the cycle counter, which counts at EL1, EL0 and EL2.
 #[inline(always)]
 pub fn cycles() -> u64 {

@@ -3,7 +3,8 @@
 //! Fills its free RAM and its system registers with patterns, runs a 1 kHz timer loop for `periods=`
 //! of the boot arguments (2000 if there is none), and looks whether everything is as it was. Lateness
 //! is printed, not judged: an emulator makes its own. With `strict=1` no period may be lost either, which
-//! an emulator grants to its first CPU only.
+//! an emulator grants to its first CPU only. With `late=` no interrupt may be taken by more microseconds behind its time, which is for a clock
+//! that counts instructions.
 #![no_std]
 #![no_main]
 
@@ -70,6 +71,14 @@ fn main(board: &'static Board) {
     check::equal("interrupts of nobody", FOREIGN.load(Relaxed), 0);
     if board.argument("strict").is_some() {
         check::equal("periods lost", LOST.load(Relaxed), 0);
+    }
+    if let Some(most) = board.argument("late") {
+        let late = timer::nanoseconds(LATE_MAX.load(Relaxed)) / 1000;
+        check::holds(
+            "in time",
+            late <= most,
+            format_args!("late by {late} of {most} us"),
+        );
     }
     println!(
         "victim: lost={} late_ns max={}",

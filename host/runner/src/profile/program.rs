@@ -27,7 +27,7 @@ pub struct El2 {
     /// Addresses of the code in which a pCPU is that runs no guest: idle, or because of a pause.
     pub idle: [u64; 3],
     /// Addresses at which it looks for something more urgent, or goes on with the work of another vCPU.
-    pub looks: [u64; 2],
+    pub looks: [u64; 3],
     /// Its functions.
     pub symbols: Vec<Symbol>,
     /// Bytes of code and read-only data.
@@ -166,6 +166,7 @@ impl Program {
                 self.address(&file, "el2_wait")?,
             ],
             looks: [
+                self.address(&file, "el2_look")?,
                 self.address(&file, "el2_poll")?,
                 self.address(&file, "switch_stack")?,
             ],
