@@ -441,7 +441,7 @@ pub struct Seed {
 
 /// [`Irq::flags`]: edge-triggered (else level-sensitive).
 pub const IRQ_EDGE: u16 = 1;
-/// [`Irq::flags`]: no device of the board has it; EL2 makes it pending for a [`Doorbell`]. With [`IRQ_EDGE`].
+/// [`Irq::flags`]: no device of the board has it; EL2 makes it pending, for a [`Doorbell`] or a [`VirtioDevice`]. With [`IRQ_EDGE`].
 pub const IRQ_DOORBELL: u16 = 2;
 
 /// A physical SPI that belongs to a VM.

@@ -315,3 +315,42 @@ fn where_sgis_are_not_seen_nobody_else_uses_them() {
     always.vms[1].reclaim = Reclaim::Always as u16;
     assert_eq!(built(&always), Err(Invariant::VmReclaim));
 }
+
+#[test]
+fn a_vgic_hears_a_doorbell_by_an_spi_of_the_board_that_is_its_own_or_by_none() {
+    let mut sample = Sample::good();
+    let found = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
+    assert_eq!(found(&sample), Ok(()), "by none");
+    let bell = sample.doorbells[0];
+    sample.doorbells[0].pintid = 95;
+    let physical = Err(Invariant::DoorbellPhysical);
+    assert_eq!(found(&sample), physical, "nobody's");
+    let irq = Irq {
+        vm: bell.to,
+        vintid: bell.vintid,
+        pintid: 95,
+        flags: IRQ_EDGE | IRQ_DOORBELL,
+    };
+    let behind = |sample: &Sample| sample.irqs.partition_point(|irq| irq.vm <= bell.to);
+    let at = behind(&sample);
+    sample.irqs.insert(at, irq);
+    assert_eq!(found(&sample), Ok(()), "its own");
+    let broken = |change: &dyn Fn(&mut Sample)| {
+        let mut sample = sample.clone();
+        change(&mut sample);
+        found(&sample)
+    };
+    let device = |sample: &mut Sample| sample.irqs[at].flags = IRQ_EDGE;
+    assert_eq!(broken(&device), physical, "a device's");
+    let other = |sample: &mut Sample| sample.irqs[at].vintid += 1;
+    assert_eq!(broken(&other), physical, "another interrupt's");
+    let unused = |sample: &mut Sample| sample.doorbells[0].pintid = 0;
+    assert!(broken(&unused).is_err(), "that no doorbell has");
+    let shared = |sample: &mut Sample| {
+        let irq = Irq { pintid: 94, ..irq };
+        sample.irqs.insert(at, irq);
+    };
+    assert!(broken(&shared).is_err(), "and another one's");
+    let twice = |sample: &mut Sample| sample.doorbells[1].pintid = 95;
+    assert_eq!(broken(&twice), physical, "of two doorbells");
+}

@@ -4,7 +4,7 @@
 //! A VM that rings doorbells rings all of them without end, from `from=` milliseconds for 20, then
 //! does everything else to their pages for 5, and spins for 20. One that hears counts the
 //! interrupts. With `deaf=1` it masks them while they are rung, and its interrupt is pending once
-//! afterwards.
+//! afterwards, or once more where an SPI of the board makes it pending, which comes again while it is active.
 #![no_std]
 #![no_main]
 
@@ -91,10 +91,11 @@ fn hear(intid: u32, from: u64, deaf: bool) {
         wait(from + RINGS + ODD);
         sysreg::irq_on();
         wait(from + RINGS + ODD + QUIET);
-        check::equal(
-            "rings that it has not heard come once",
-            HEARD.load(Relaxed),
-            1,
+        let heard = HEARD.load(Relaxed);
+        check::holds(
+            "rings that it has not heard come once, or twice",
+            (1..=2).contains(&heard),
+            format_args!("{heard} times"),
         );
     } else {
         sysreg::irq_on();

@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 use bulkhead_abi::plan::PAGE;
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Code, Finding, System};
+use bulkhead_model::describe::{Code, CpuTime, Finding, System};
 
-use super::planned::PlannedDoorbell;
-use super::spis;
+use super::{PlannedCpu, PlannedDoorbell, spis};
 
 /// IPA of the first page by which a VM rings, unless it has something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
 
-/// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`assign_intids`].
+/// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`assign_intids`], and
+/// so do the SPIs that make those pending, by [`assign_spis`].
 pub(super) fn assign(
     system: &System,
     board: &Board,
@@ -28,9 +28,9 @@ pub(super) fn assign(
     for spec in specs {
         let before = doorbells.iter().filter(|other| other.from == spec.from);
         let ipa = PAGES + PAGE * before.count() as u64;
-        let physical = system.vms[spec.to.value].interrupts.gppt(gic).is_some();
-        let mut intid = 0;
-        if physical {
+        let is_gppt = system.vms[spec.to.value].interrupts.gppt(gic).is_some();
+        let mut spi = None;
+        if is_gppt {
             let free = free.get_or_insert_with(|| spis::free(board));
             let Some(last) = free.pop_last() else {
                 findings.push(
@@ -53,15 +53,15 @@ pub(super) fn assign(
                 );
                 continue;
             };
-            intid = last;
+            spi = Some(last);
         }
         doorbells.push(PlannedDoorbell {
             name: spec.name.value.clone(),
             from: spec.from,
             to: spec.to.value,
             ipa,
-            intid,
-            physical,
+            intid: spi.unwrap_or(0),
+            spi,
             apart: spec.apart,
             shared: spec
                 .shared
@@ -76,12 +76,36 @@ pub(super) fn assign(
 pub(super) fn assign_intids(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
     let mut next = spis::EVENT_INTID + 1;
     for bell in doorbells.iter_mut().filter(|bell| bell.to == vm) {
-        if !bell.physical {
+        if bell.spi.is_none() {
             while taken.contains(&next) {
                 next += 1;
             }
             bell.intid = next;
         }
         taken.push(bell.intid);
+    }
+}
+
+/// Gives doorbells to VMs with a vGIC SPIs of the board that nothing else needs, where a ring costs less by one: its interrupt comes as a device's does,
+/// and nobody else's CPU has to tell the vGIC. That is where each vCPU of who hears has its CPU for itself, so that no switch comes between. Not where
+/// firmware has a Security state of its own, as nobody knows to which of the two an SPI belongs that no device has.
+pub(super) fn assign_spis(
+    board: &Board,
+    (cpus, times): (&[PlannedCpu], &[CpuTime]),
+    doorbells: &mut [PlannedDoorbell],
+) {
+    if board.gic().two_states {
+        return;
+    }
+    let mut free = spis::free(board);
+    let calls = cpus.iter().map(|cpu| u32::from(cpu.call_spi));
+    let calls = calls.flat_map(|first| [first, first + 1]);
+    for used in calls.chain(doorbells.iter().filter_map(|bell| bell.spi)) {
+        free.remove(&used);
+    }
+    let alone = |bell: &&mut PlannedDoorbell| times[bell.to] == CpuTime::Pinned;
+    let all = doorbells.iter_mut().filter(|bell| bell.spi.is_none());
+    for bell in all.filter(alone) {
+        bell.spi = free.pop_last();
     }
 }

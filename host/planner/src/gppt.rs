@@ -275,8 +275,8 @@ pub(super) fn call_spis(
         return vec![0; cpus.len()];
     };
     let mut free = spis::free(board);
-    for bell in doorbells.iter().filter(|bell| bell.physical) {
-        free.remove(&bell.intid);
+    for spi in doorbells.iter().filter_map(|bell| bell.spi) {
+        free.remove(&spi);
     }
     let mut spis = Vec::new();
     while spis.len() < number

@@ -80,8 +80,8 @@ pub struct PlannedDoorbell {
     pub ipa: u64,
     /// INTID by which it is heard.
     pub intid: u32,
-    /// Whether that is an SPI of the board.
-    pub physical: bool,
+    /// The SPI of the board that a ring makes pending, if one does: for a GPPT VM the same INTID.
+    pub spi: Option<u32>,
     /// Nanoseconds from one interrupt to the next at least.
     pub apart: u64,
     /// Name of the shared memory that it is about.
@@ -97,7 +97,7 @@ impl PlannedDoorbell {
             vm: self.from as u16,
             to: self.to as u16,
             vintid: self.intid as u16,
-            pintid: if self.physical { self.intid as u16 } else { 0 },
+            pintid: self.spi.unwrap_or(0) as u16,
             ipa: self.ipa,
             apart: self.apart,
         }
@@ -105,10 +105,10 @@ impl PlannedDoorbell {
 
     /// The row of its interrupt, if that is one of the board's.
     pub(super) fn irq(&self) -> Option<Irq> {
-        self.physical.then_some(Irq {
+        self.spi.map(|spi| Irq {
             vm: self.to as u16,
             vintid: self.intid as u16,
-            pintid: self.intid as u16,
+            pintid: spi as u16,
             flags: IRQ_EDGE | IRQ_DOORBELL,
         })
     }

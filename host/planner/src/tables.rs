@@ -172,7 +172,7 @@ fn plan_size(
     let count = |rows: &dyn Fn(&Guest) -> usize| guests.iter().map(rows).sum::<usize>();
     let payloads = count(&|guest| guest.payloads.len());
     let irqs = count(&|guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum())
-        + doorbells.iter().filter(|bell| bell.physical).count();
+        + doorbells.iter().filter(|bell| bell.spi.is_some()).count();
     let regions = count(&|guest| guest.regions.len());
     let seeds = count(&|guest| guest_seeds(guest).len());
     let quiets = count(&|guest| guest_quiets(guest).count());

@@ -1,7 +1,7 @@
 //! Rules about doorbells.
 
 use bulkhead_abi::plan::{
-    Doorbell, IRQ_DOORBELL, InterruptMode, MAX_APART, MIN_APART, PAGE, TableId,
+    Doorbell, IRQ_DOORBELL, InterruptMode, Irq, MAX_APART, MIN_APART, PAGE, TableId,
 };
 
 use super::number_of;
@@ -58,19 +58,24 @@ impl Plan<'_> {
         let Some(vm) = self.vms.get(to) else {
             return Err(at.breaks(Invariant::DoorbellVms));
         };
-        let mut linked = self.irqs_of(to).iter();
+        let linked = self.irqs_of(to).iter();
+        // `check_doorbells` checks the flag of the physical interrupt, and that no other doorbell names it.
+        let own = |irq: &Irq| bell.pintid != 0 && irq.pintid == bell.pintid;
         if vm.interrupts == InterruptMode::Vgic as u16 {
-            at.ensure(bell.pintid == 0, Invariant::DoorbellPhysical)?;
             let mut emulated = self.devices_of(to).iter();
             let free = vm.event_intid != bell.vintid
-                && linked.all(|irq| irq.vintid != bell.vintid)
+                && linked
+                    .clone()
+                    .all(|irq| own(irq) || irq.vintid != bell.vintid)
                 && emulated.all(|device| device.vintid != bell.vintid);
             at.ensure(free, Invariant::VintidShared)?;
         } else {
-            // `check_doorbells` checks the flag of the physical interrupt.
-            let given = bell.pintid == bell.vintid && linked.any(|irq| irq.pintid == bell.pintid);
+            let given = bell.pintid == bell.vintid;
             at.ensure(given, Invariant::DoorbellPhysical)?;
         }
+        let named = linked.filter(|irq| own(irq) && irq.vintid == bell.vintid);
+        let given = number_of(named) == usize::from(bell.pintid != 0);
+        at.ensure(given, Invariant::DoorbellPhysical)?;
         for (number, other) in self.doorbells.iter().take(row).enumerate() {
             let same = other.to == bell.to && other.vintid == bell.vintid;
             at.and(number).ensure(!same, Invariant::VintidShared)?;

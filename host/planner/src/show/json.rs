@@ -191,7 +191,7 @@ impl<'a> Doorbell<'a> {
             to: &planned.vms[bell.to].name,
             ipa: Hex(bell.ipa),
             intid: bell.intid,
-            physical: bell.physical,
+            physical: bell.spi.is_some(),
             apart_ns: bell.apart,
             shared: bell.shared.as_deref(),
         }

@@ -557,10 +557,11 @@ fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::
         )?;
     }
     for bell in planned.doorbells.iter().filter(|bell| bell.to == vm) {
-        let how = if bell.physical {
-            "an SPI that no device has, without an exit"
-        } else {
-            "an exit"
+        let is_gppt = planned.vms[vm].gppt.is_some();
+        let how = match bell.spi {
+            Some(_) if is_gppt => "an SPI that no device has, without an exit".to_owned(),
+            Some(spi) => format!("SPI {spi} of the board, which no device has: an exit"),
+            None => "an exit".to_owned(),
         };
         writeln!(
             out,
