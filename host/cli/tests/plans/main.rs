@@ -416,6 +416,35 @@ fn compressed_kernels_and_several_ram_disks_become_what_the_guest_wants() {
 }
 
 #[test]
+fn who_has_its_cpu_for_itself_hears_by_an_spi_that_no_device_has() {
+    let planned = planned("doorbells-alone.toml");
+    with_plan(&planned, |plan| {
+        let heard = |bell: &bulkhead_abi::plan::Doorbell| (bell.to, bell.vintid, bell.pintid);
+        let rows: Vec<_> = plan.doorbells.iter().map(heard).collect();
+        // The GPPT VM has the last ones, and the others what is left.
+        let expected = [
+            (1, 287, 287),
+            (2, 37, 285),
+            (0, 37, 284),
+            (1, 286, 286),
+            (0, 38, 283),
+        ];
+        assert_eq!(rows, expected);
+        let flags = IRQ_EDGE | IRQ_DOORBELL;
+        for (vm, vintid, pintid) in rows {
+            let is_there = |irq: &bulkhead_abi::plan::Irq| {
+                (irq.vm, irq.vintid, irq.pintid, irq.flags) == (vm, vintid, pintid, flags)
+            };
+            assert_eq!(plan.irqs.iter().filter(|irq| is_there(irq)).count(), 1);
+        }
+        assert_eq!(plan.irqs.len(), 5);
+    });
+    let text = show::text(&planned);
+    let line = "hears      side from first, INTID 37, once in 2 ms at most: SPI 285 of the board, which no device has: an exit";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
 fn doorbells_have_a_page_at_one_vm_and_an_interrupt_at_the_other() {
     let planned = planned("doorbells.toml");
     with_plan(&planned, |plan| {
