@@ -22,6 +22,7 @@ use bulkhead_core::virtio::round::{Round, SLICE};
 use bulkhead_core::virtio::{pages, window};
 
 use crate::console::state::output_waits;
+use crate::hw::gic::Gic;
 use crate::hw::service::{self as memory, Arena, Mapped};
 use crate::hw::timer;
 use crate::plan::plan;
@@ -160,7 +161,9 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
     let mut service = Service::make(vcpu, index);
     let pending = virtio::pending(index);
     loop {
-        let worked = service.as_deref_mut().is_some_and(|it| it.step(index));
+        let worked = service
+            .as_deref_mut()
+            .is_some_and(|it| it.step(&vcpu.gic, index));
         if !worked && pending.sleep() {
             let mut look = service.as_ref().and_then(|it| it.polls.next());
             if MANAGED {
@@ -232,7 +235,7 @@ impl Service {
     }
 
     /// Gives the device whose turn it is a slice. `false`: none has anything to do.
-    fn step(&mut self, index: usize) -> bool {
+    fn step(&mut self, gic: &Gic, index: usize) -> bool {
         let begin = timer::now();
         // An order to a VM is a slice of its own: it may take as long as one.
         if MANAGED && stops::look(begin) {
@@ -251,7 +254,7 @@ impl Service {
         };
         let mut budget = SLICE;
         let more = match self.devices.get_mut(row) {
-            Some(Some(entry)) => entry.slice(&self.addresses, &mut budget),
+            Some(Some(entry)) => entry.slice(gic, &self.addresses, &mut budget),
             _ => false,
         };
         let done = Budget {
@@ -318,7 +321,7 @@ impl Entry {
     }
 
     /// Does as much as the budget allows. Returns whether there is more to do at once.
-    fn slice(&mut self, addresses: &[u64], budget: &mut Budget) -> bool {
+    fn slice(&mut self, gic: &Gic, addresses: &[u64], budget: &mut Budget) -> bool {
         let shared = virtio::shared(self.index);
         let requests = &shared.requests;
         match shared.served() {
@@ -395,7 +398,7 @@ impl Entry {
             wake_boot_vcpu(self.backend.0);
             more = false;
         }
-        self.tell_again();
+        self.tell_again(gic);
         more | requests.any() | self.untold | self.failed | self.unshown
     }
 
@@ -421,7 +424,7 @@ impl Entry {
     }
 
     /// Tells the guest and the backend what they are to know.
-    fn tell_again(&mut self) {
+    fn tell_again(&mut self, gic: &Gic) {
         let (shared, page) = (virtio::shared(self.index), virtio::page(self.index));
         if self.failed {
             let told = shared.transport.try_use(|transport| transport.fail(&page));
@@ -438,7 +441,7 @@ impl Entry {
             let (vm, intid) = (vm::vm(self.row.vm.into()), u32::from(self.row.vintid));
             // The driver of a polled device, which has no interrupt, finds in the registers what there is.
             if intid != 0 {
-                vm::notify(vm, vm.dist.post(intid, 0));
+                vm::interrupt(vm, gic, intid);
             }
         }
         if self.untold {

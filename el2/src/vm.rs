@@ -120,6 +120,17 @@ pub fn notify(vm: &Vm, whom: Notify) {
     }
 }
 
+/// Makes an SPI of a VM pending that no device of the board has: by the SPI of the board that is linked to it, or else in the vGIC.
+pub fn interrupt(vm: &Vm, gic: &gic::Gic, intid: u32) {
+    let linked = vm.dist.physical(intid);
+    if linked != 0 {
+        gic::publish();
+        gic.set_pending(linked, true);
+        return;
+    }
+    notify(vm, vm.dist.post(intid, 0));
+}
+
 /// Starts a VM that is down; its boot vCPU must be notified. Called while the board starts, and
 /// later by the pCPU that manages the VMs, so by one pCPU at a time.
 #[inline(never)]

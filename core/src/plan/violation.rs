@@ -179,7 +179,7 @@ invariants! {
         DoorbellVms = "doorbell-vms": "A doorbell is rung by one VM and heard by another.",
         DoorbellPage = "doorbell-page": "A doorbell, and EL2 by a backend, is rung by a page of the IPA space.",
         DoorbellApart = "doorbell-apart": "A doorbell is heard once in 10 us to 1 s at most.",
-        DoorbellPhysical = "doorbell-physical": "A GPPT VM hears a doorbell by an SPI of the board with the same INTID, others by one or none; it is for this doorbell alone, and that of its VM.",
+        DoorbellPhysical = "doorbell-physical": "A GPPT VM hears a doorbell by an SPI of the board with the same INTID, others by one or none, as virtio devices do; it is for this doorbell or device alone, and that of its VM.",
     }
     board {
         BoardTree = "board-tree": "The board's device tree has no more reserved ranges than EL2 keeps track of.",

@@ -374,8 +374,8 @@ impl Distributor {
         }
     }
 
-    /// Returns the physical INTID behind a hardware interrupt.
-    pub(super) fn physical(&self, intid: u32) -> u32 {
+    /// Returns the physical INTID behind a hardware interrupt; 0 if there is none.
+    pub fn physical(&self, intid: u32) -> u32 {
         self.physical
             .get(intid as usize)
             .map_or(0, |p| u32::from(p.load(Relaxed)))

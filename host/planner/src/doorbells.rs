@@ -8,7 +8,7 @@ use bulkhead_abi::plan::PAGE;
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{Code, CpuTime, Finding, System};
 
-use super::{PlannedCpu, PlannedDoorbell, spis};
+use super::{PlannedCpu, PlannedDoorbell, PlannedIo, spis};
 
 /// IPA of the first page by which a VM rings, unless it has something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
@@ -86,13 +86,14 @@ pub(super) fn assign_intids(vm: usize, doorbells: &mut [PlannedDoorbell], taken:
     }
 }
 
-/// Gives doorbells to VMs with a vGIC SPIs of the board that nothing else needs, where a ring costs less by one: its interrupt comes as a device's does,
-/// and nobody else's CPU has to tell the vGIC. That is where each vCPU of who hears has its CPU for itself, so that no switch comes between. Not where
-/// firmware has a Security state of its own, as nobody knows to which of the two an SPI belongs that no device has.
+/// Gives doorbells to VMs with a vGIC, and then their virtio devices, SPIs of the board that nothing else needs, where an interrupt costs less by one: it
+/// comes as that of a device of the board does, and nobody else's CPU has to tell the vGIC. That is where each vCPU of the VM has its CPU for itself, so that no switch comes
+/// between. Not where firmware has a Security state of its own, as nobody knows to which of the two an SPI belongs that no device has.
 pub(super) fn assign_spis(
     board: &Board,
     (cpus, times): (&[PlannedCpu], &[CpuTime]),
     doorbells: &mut [PlannedDoorbell],
+    io: Option<&mut PlannedIo>,
 ) {
     if board.gic().two_states {
         return;
@@ -103,9 +104,13 @@ pub(super) fn assign_spis(
     for used in calls.chain(doorbells.iter().filter_map(|bell| bell.spi)) {
         free.remove(&used);
     }
-    let alone = |bell: &&mut PlannedDoorbell| times[bell.to] == CpuTime::Pinned;
-    let all = doorbells.iter_mut().filter(|bell| bell.spi.is_none());
-    for bell in all.filter(alone) {
-        bell.spi = free.pop_last();
+    let is_alone = |vm: usize| times[vm] == CpuTime::Pinned;
+    let bells = doorbells.iter_mut().filter(|bell| bell.spi.is_none());
+    let bells = bells.filter(|bell| is_alone(bell.to));
+    let devices = io.into_iter().flat_map(|io| &mut io.devices);
+    let devices = devices.filter(|device| device.poll.is_none() && is_alone(device.vm));
+    let places = bells.map(|bell| &mut bell.spi);
+    for place in places.chain(devices.map(|device| &mut device.spi)) {
+        *place = free.pop_last();
     }
 }

@@ -133,7 +133,7 @@ pub fn plan(
     for (cpu, spi) in cpus.iter_mut().zip(call_spis) {
         cpu.call_spi = spi;
     }
-    doorbells::assign_spis(&board, (&cpus, &times), &mut doorbells);
+    doorbells::assign_spis(&board, (&cpus, &times), &mut doorbells, io.as_mut());
 
     bandwidth::plan(system, &board, &mut cpus, findings);
     pmu::plan(system, &board, &mut cpus, findings);

@@ -21,7 +21,7 @@ use bulkhead_model::describe::{self, CpuTime, CrashSpec, System, VmSpec};
 
 use super::guest::Guest;
 use super::io::{self, PlannedIo};
-use super::{Content, PlannedCpu, PlannedDoorbell, bandwidth, colours, gppt, share};
+use super::{Content, PlannedCpu, PlannedDevice, PlannedDoorbell, bandwidth, colours, gppt, share};
 use crate::guest_tree::places;
 
 /// Alignment of the image.
@@ -53,7 +53,10 @@ pub(super) fn layout(
     }
     let rights = size_of_val(&*rights(system)) as u64;
     let stops = guests.iter().filter(|guest| guest.stop.is_some()).count() * size_of::<Stop>();
-    let rows = io::Rows::of(io.as_ref(), &[]).size() as u64 + rights + stops as u64;
+    let devices = io.iter().flat_map(|io| &io.devices);
+    let linked = devices.filter_map(PlannedDevice::irq).count() * size_of::<Irq>();
+    let rows = io::Rows::of(io.as_ref(), &[]).size() as u64 + rights;
+    let rows = rows + (stops + linked) as u64;
     let size = plan_size((guests, doorbells), pcpus, system, board) + rows;
     let mut next = (el2 + size).next_multiple_of(PAGE);
     let mut known: Vec<(Content, u64)> = Vec::new();
@@ -293,6 +296,8 @@ pub(super) fn emit(
             .map(|number| vcpu(cpus, (index, number), (times[index], bandwidth), pool));
         rows.vcpus.extend(vcpus);
         rows.add(index, guest, spec, doorbells);
+        let devices = io.iter().flat_map(|io| io.of_vm(index));
+        rows.irqs.extend(devices.filter_map(PlannedDevice::irq));
     }
     renumber(&mut rows.regions);
     let stops: Vec<Stop> = guests

@@ -24,9 +24,14 @@ impl Plan<'_> {
         }
         for (row, irq) in self.irqs.iter().enumerate() {
             let heard = self.doorbells.iter();
-            let named = number_of(heard.filter(|bell| bell.pintid == irq.pintid));
-            let wanted = usize::from(irq.flags & IRQ_DOORBELL != 0);
-            At::row(TableId::Irqs, row).ensure(named == wanted, Invariant::DoorbellPhysical)?;
+            let heard = number_of(heard.filter(|bell| bell.pintid == irq.pintid));
+            let devices = self.virtio_devices_of(usize::from(irq.vm)).iter();
+            let devices = number_of(devices.filter(|device| device.vintid == irq.vintid));
+            let is_right = match irq.flags & IRQ_DOORBELL {
+                0 => heard == 0,
+                _ => heard.wrapping_add(devices) == 1,
+            };
+            At::row(TableId::Irqs, row).ensure(is_right, Invariant::DoorbellPhysical)?;
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::plan::{
-    Backend, MAX_POLL, MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS,
-    MIN_POLL, NONE, PAGE, PLAN_CONFIG, Region, TableId, VIRTIO_CONSOLE, VIRTIO_NO_CONSOLE,
+    Backend, IRQ_DOORBELL, MAX_POLL, MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES,
+    MAX_VMS, MIN_POLL, NONE, PAGE, PLAN_CONFIG, Region, TableId, VIRTIO_CONSOLE, VIRTIO_NO_CONSOLE,
     VIRTIO_RESETS, VirtioDevice,
 };
 
@@ -248,10 +248,13 @@ impl Plan<'_> {
         let number = usize::from(vm);
         let event = self.vms.get(number).map(|row| row.event_intid);
         let heard = self.doorbells.iter().filter(|bell| bell.to == vm);
+        // Those that no device of the board has are for sources that are counted here.
+        let linked = self.irqs_of(number).iter();
+        let linked = linked.filter(|irq| irq.flags & IRQ_DOORBELL == 0);
         let told = self.backends().iter().filter(|backend| backend.vm == vm);
         let sources = event
             .into_iter()
-            .chain(self.irqs_of(number).iter().map(|irq| irq.vintid))
+            .chain(linked.map(|irq| irq.vintid))
             .chain(self.devices_of(number).iter().map(|device| device.vintid))
             .chain(heard.map(|bell| bell.vintid))
             .chain(told.map(|backend| backend.vintid))

@@ -111,6 +111,7 @@ mod tests {
             use_,
             ipa,
             intid,
+            spi: None,
             poll: None,
             unit: 0,
             index,

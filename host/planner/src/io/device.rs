@@ -1,7 +1,8 @@
 //! Virtio devices: what each is, and what the plan says of it.
 
 use bulkhead_abi::plan::{
-    MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE, VIRTIO_NO_CONSOLE,
+    IRQ_DOORBELL, IRQ_EDGE, Irq, MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE,
+    VIRTIO_NO_CONSOLE,
 };
 use bulkhead_core::virtio::ports::{self, MULTIPORT};
 use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
@@ -114,6 +115,8 @@ pub struct PlannedDevice {
     pub ipa: u64,
     /// Its interrupt, an SPI; 0 if it is polled.
     pub intid: u32,
+    /// The SPI of the board that makes that pending, if one does.
+    pub spi: Option<u32>,
     /// How often the service thread looks at its queues by itself, in nanoseconds; none: its driver tells it, and is interrupted.
     pub poll: Option<u64>,
     /// Its number among those of its kind.
@@ -127,6 +130,16 @@ pub struct PlannedDevice {
 }
 
 impl PlannedDevice {
+    /// The row of its interrupt, if that is one of the board's.
+    pub(crate) fn irq(&self) -> Option<Irq> {
+        self.spi.map(|spi| Irq {
+            vm: self.vm as u16,
+            vintid: self.intid as u16,
+            pintid: spi as u16,
+            flags: IRQ_EDGE | IRQ_DOORBELL,
+        })
+    }
+
     /// Features that it offers.
     pub fn features(&self) -> u64 {
         let own = self.use_.features();
@@ -302,6 +315,7 @@ pub(super) fn all(
             use_,
             ipa: 0,
             intid: 0,
+            spi: None,
             poll,
             window: 0,
             window_size,

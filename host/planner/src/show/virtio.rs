@@ -21,7 +21,10 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
     for device in io.of_vm(vm) {
         let told = match device.poll {
             Some(poll) => format!("polled each {}, no interrupt", Duration(poll)),
-            None => format!("INTID {}", device.intid),
+            None => match device.spi {
+                Some(spi) => format!("INTID {} by SPI {spi} of the board", device.intid),
+                None => format!("INTID {}", device.intid),
+            },
         };
         let place = format!("IPA {:#x}, {told}", device.ipa);
         match &device.use_ {
