@@ -35,16 +35,20 @@ pub struct Piece {
 /// Where the byte of a region that is `offset` bytes behind its start lies, and how much of the region follows it in memory. `None` behind the
 /// end of the region, and for one without any colour.
 pub fn piece(region: &Region, offset: u64) -> Option<Piece> {
-    let mut pieces = pieces(region);
-    let mut before = offset;
-    if region.colours != ALL_COLOURS {
-        let group = u64::from(region.colours.count_ones()).wrapping_mul(PAGE);
-        let groups = offset.checked_div(group)?;
-        let bytes = groups.wrapping_mul(group);
-        before = before.wrapping_sub(bytes);
-        pieces.left = pieces.left.checked_sub(bytes)?;
-        pieces.group = pieces.group.wrapping_add(groups.wrapping_mul(COLOUR_GROUP));
+    if region.colours == ALL_COLOURS {
+        let (pa, size) = (
+            region.pa.wrapping_add(offset),
+            region.size.checked_sub(offset)?,
+        );
+        return (size != 0).then_some(Piece { pa, size });
     }
+    let mut pieces = pieces(region);
+    let group = u64::from(region.colours.count_ones()).wrapping_mul(PAGE);
+    let groups = offset.checked_div(group)?;
+    let bytes = groups.wrapping_mul(group);
+    let mut before = offset.wrapping_sub(bytes);
+    pieces.left = pieces.left.checked_sub(bytes)?;
+    pieces.at = pieces.at.wrapping_add(groups.wrapping_mul(COLOUR_GROUP));
     // A group has 32 pieces at most.
     loop {
         let Piece { pa, size } = pieces.next()?;
@@ -59,13 +63,33 @@ pub fn piece(region: &Region, offset: u64) -> Option<Piece> {
 }
 
 /// The pieces of a region in the order of its addresses.
+#[inline(never)]
 pub const fn pieces(region: &Region) -> Pieces {
-    Pieces {
+    let colours = region.colours;
+    let mut pieces = Pieces {
         left: region.size,
-        group: region.pa,
-        colours: region.colours,
-        rest: region.colours,
+        at: region.pa,
+        run: 0,
+        stride: COLOUR_GROUP,
+        colours,
+        rest: colours,
+    };
+    if colours == ALL_COLOURS {
+        pieces.run = region.size;
+        return pieces;
     }
+    // Most colours are adjacent ones, of a cache that has 64 or a fraction: their runs have one length and one distance.
+    let first = colours.trailing_zeros();
+    let run = colours.wrapping_shr(first).trailing_ones();
+    let gap = colours.rotate_right(first.wrapping_add(run));
+    let stride = run.wrapping_add(gap.trailing_zeros());
+    let whole = colours & 1 == 0 || colours >> 63 == 0;
+    if whole && stride.is_power_of_two() && colours.rotate_left(stride) == colours {
+        pieces.at = pieces.at.wrapping_add((first as u64).wrapping_mul(PAGE));
+        pieces.run = (run as u64).wrapping_mul(PAGE);
+        pieces.stride = (stride as u64).wrapping_mul(PAGE);
+    }
+    pieces
 }
 
 /// See [`pieces`].
@@ -73,28 +97,22 @@ pub const fn pieces(region: &Region) -> Pieces {
 pub struct Pieces {
     /// Bytes that are to come.
     left: u64,
-    /// Address of the group of 64 pages.
-    group: u64,
+    /// Address of the next piece, or of the group of 64 pages if their runs differ.
+    at: u64,
+    /// Bytes of each piece but for the last, and from one to the next; no bytes if they differ.
+    run: u64,
+    stride: u64,
     colours: u64,
-    /// Colours of the pages of the group that were not passed yet.
+    /// Colours of the pages of the group that were not passed yet, if their runs differ.
     rest: u64,
 }
 
-impl Iterator for Pieces {
-    type Item = Piece;
-
-    #[inline]
-    fn next(&mut self) -> Option<Piece> {
-        if self.left == 0 {
-            return None;
-        }
-        if self.colours == ALL_COLOURS {
-            let size = core::mem::take(&mut self.left);
-            let pa = self.group;
-            return Some(Piece { pa, size });
-        }
+impl Pieces {
+    /// The next piece where runs differ.
+    #[inline(never)]
+    fn next_run(&mut self) -> Option<Piece> {
         if self.rest == 0 {
-            self.group = self.group.wrapping_add(COLOUR_GROUP);
+            self.at = self.at.wrapping_add(COLOUR_GROUP);
             self.rest = self.colours;
             if self.rest == 0 {
                 return None;
@@ -105,8 +123,26 @@ impl Iterator for Pieces {
         let carried = self.rest.wrapping_add(1 << first);
         let run = carried.trailing_zeros().wrapping_sub(first);
         self.rest &= carried;
-        let pa = self.group.wrapping_add(u64::from(first).wrapping_mul(PAGE));
+        let pa = self.at.wrapping_add(u64::from(first).wrapping_mul(PAGE));
         let size = u64::from(run).wrapping_mul(PAGE).min(self.left);
+        self.left = self.left.wrapping_sub(size);
+        Some(Piece { pa, size })
+    }
+}
+
+impl Iterator for Pieces {
+    type Item = Piece;
+
+    #[inline]
+    fn next(&mut self) -> Option<Piece> {
+        if self.left == 0 {
+            return None;
+        }
+        if self.run == 0 {
+            return self.next_run();
+        }
+        let (pa, size) = (self.at, self.run.min(self.left));
+        self.at = pa.wrapping_add(self.stride);
         self.left = self.left.wrapping_sub(size);
         Some(Piece { pa, size })
     }
@@ -187,9 +223,20 @@ mod tests {
         assert_eq!(of_cache(u64::MAX, true), MAX_COLOURS);
     }
 
+    /// Colours of runs that differ, or of equal ones at equal distances, which may be cut where a group of 64 begins.
+    fn some_colours() -> impl Strategy<Value = u64> {
+        let equal = (0..7_u32, 0..64_u32, 0..64_u32).prop_map(|(period, run, first)| {
+            let period = 1_u32 << period;
+            let one = u64::MAX >> (63 - run % period);
+            let all = (0..64 / period).fold(0, |all, n| all | one << (n * period));
+            all.rotate_left(first)
+        });
+        prop_oneof![any::<u64>().prop_map(|colours| colours.max(1)), equal]
+    }
+
     proptest! {
         #[test]
-        fn each_page_is_where_the_bits_say(pages_ in 1..400_u64, colours in any::<u64>().prop_map(|c| c.max(1)), inside in 0..PAGE) {
+        fn each_page_is_where_the_bits_say(pages_ in 1..400_u64, colours in some_colours(), inside in 0..PAGE) {
             let region = region(BASE, pages_, colours);
             let wanted = pages(&region);
             for (page, pa) in wanted.iter().enumerate() {

@@ -12,7 +12,7 @@ use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{Version, WORDS};
 
 use crate::console::other_cache;
-use crate::hw::memory::Until;
+use crate::hw::memory::Slices;
 use crate::hw::{cpu, firmware, gic, memory, mmu, page_pool, state, thread, timer};
 use crate::plan::{self, plan};
 use crate::profile::{IO, MANAGED};
@@ -20,38 +20,40 @@ use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
 use crate::{debug, gppt, lifecycle, mailbox, orders, pmu, random, sched, stops, timed, virtio};
 
-/// How long one look at other work is enough: interrupts tell all that others ask of this pCPU, but for one that has a GPPT VM, which is
-/// called by events of the firmware as well.
-fn until(vcpu: &Vcpu) -> Until {
-    if vcpu.gppt.is_some() {
-        Until::Slice
-    } else {
-        Until::Interrupt
-    }
+/// Does what else is asked of this pCPU, between two slices. Returns whether the VM is still to start.
+fn look_up(vcpu: &mut Vcpu, power: &Power, slices: &mut Slices) -> bool {
+    slices.close(&mut vcpu.copy_windows);
+    sched::poll_and_yield(vcpu);
+    power.is_starting()
+}
+
+/// Whether an interrupt does not tell all that is asked of this pCPU: where a GPPT VM is, events of the firmware call it as well.
+const fn polls(vcpu: &Vcpu) -> bool {
+    vcpu.gppt.is_some()
 }
 
 /// Zeroes a region, as long as the VM is to start.
 #[inline(never)]
 fn scrub(vcpu: &mut Vcpu, power: &Power, region: &Region) {
+    let (mut slices, once) = (Slices::new(), polls(vcpu));
     for Piece { mut pa, size } in colours::pieces(region) {
         let end = pa.wrapping_add(size);
-        loop {
-            if !power.is_starting() {
-                return;
-            }
-            let (left, until) = (end.wrapping_sub(pa), until(vcpu));
-            let done = memory::scrub(&mut vcpu.copy_windows, pa, left, until);
+        while pa < end {
+            let left = end.wrapping_sub(pa);
+            let windows = &mut vcpu.copy_windows;
+            let (done, other) = memory::scrub_slices(&mut slices, windows, pa, left, once);
             pa = pa.wrapping_add(done);
-            sched::poll_and_yield(vcpu);
-            if pa >= end {
-                break;
+            if other && !look_up(vcpu, power, &mut slices) {
+                return;
             }
         }
     }
+    slices.close(&mut vcpu.copy_windows);
 }
 
 /// Zeroes shared memory, on the boot pCPU, before any VM runs.
 pub fn scrub_shared(copy_windows: &mut mmu::CopyWindows) {
+    let mut slices = Slices::new();
     for (n, region) in plan().regions.iter().enumerate() {
         let first = plan()
             .regions
@@ -60,28 +62,38 @@ pub fn scrub_shared(copy_windows: &mut mmu::CopyWindows) {
         if region.kind != RegionKind::Shared as u16 || first != Some(n) {
             continue;
         }
-        let mut done = 0;
-        while let Some(piece) = colours::piece(region, done) {
-            let until = Until::Interrupt;
-            done = done.wrapping_add(memory::scrub(copy_windows, piece.pa, piece.size, until));
+        for Piece { mut pa, size } in colours::pieces(region) {
+            let end = pa.wrapping_add(size);
+            while pa < end {
+                let left = end.wrapping_sub(pa);
+                let (done, _) = memory::scrub_slices(&mut slices, copy_windows, pa, left, false);
+                pa = pa.wrapping_add(done);
+            }
         }
     }
+    slices.close(copy_windows);
 }
 
 /// Copies a payload into the RAM of its VM, as long as the VM is to start.
 fn copy(vcpu: &mut Vcpu, power: &Power, vm: usize, payload: &Payload) {
     let from = page_pool::loaded_at().wrapping_add(payload.offset);
+    let (mut slices, once) = (Slices::new(), polls(vcpu));
     let mut done = 0;
-    while done < payload.size && power.is_starting() {
+    while done < payload.size {
         let Some(to) = plan::physical(vm, payload.ipa.wrapping_add(done)) else {
-            return;
+            break;
         };
-        let left = payload.size.wrapping_sub(done);
-        let (from, left, until) = (from.wrapping_add(done), left.min(to.size), until(vcpu));
-        let copied = memory::copy(&mut vcpu.copy_windows, from, to.pa, left, until);
+        let (from, left) = (
+            from.wrapping_add(done),
+            to.size.min(payload.size.wrapping_sub(done)),
+        );
+        let copied = slices.copy(&mut vcpu.copy_windows, from, to.pa, left);
         done = done.wrapping_add(copied);
-        sched::poll_and_yield(vcpu);
+        if (once || gic::el2_look()) && !look_up(vcpu, power, &mut slices) {
+            return;
+        }
     }
+    slices.close(&mut vcpu.copy_windows);
 }
 
 /// FDT_NOP, which makes a property vanish.

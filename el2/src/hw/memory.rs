@@ -7,63 +7,75 @@ use bulkhead_core::virtio::memory::{At, Memory};
 
 use super::bytes::{clean, copy_words, zero_lines};
 use super::gic;
-use super::layout::{BLOCK_SIZE, SOURCE, TARGET};
+use super::layout::{self, BLOCK_SIZE, SOURCE, TARGET};
 use super::mmu::{CopyWindows, Use};
 use super::service::Mapped;
 
-/// The largest number of bytes that are copied between two looks for other work.
+/// The largest number of bytes that are copied in a slice.
 const COPIED: u64 = 8 * 1024;
-/// The largest number of bytes that are zeroed between two looks for other work.
+/// The largest number of bytes that are zeroed in a slice.
 const SCRUBBED: u64 = 32 * 1024;
+/// No block: none has such an address.
+const NOTHING: u64 = 1;
 
-/// How long copying and zeroing go on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// Until there may be other work, at the next look.
-    Interrupt,
-    /// For one slice: an interrupt does not show all that may be asked of this pCPU.
-    Slice,
+/// The copy windows in which memory is copied and zeroed, slice by slice: one stays open as long as it has the next slice, too. Nothing else may use
+/// them before [`Self::close`].
+#[derive(Debug)]
+pub struct Slices {
+    /// The blocks that are open.
+    source: u64,
+    target: u64,
 }
 
-impl Until {
-    /// Handles `bytes` of one open copy window by `slice`, which takes where one of `size` or less begins, and its size. Returns the number of
-    /// bytes handled, which is not 0 if there are any.
-    #[inline(always)]
-    fn handle(self, bytes: u64, size: u64, mut slice: impl FnMut(u64, u64)) -> u64 {
-        let mut done = 0;
-        while done < bytes {
-            let next = bytes.wrapping_sub(done).min(size);
-            slice(done, next);
-            done = done.wrapping_add(next);
-            if self == Self::Slice || gic::el2_look() {
-                break;
+impl Slices {
+    /// Nothing is open.
+    pub const fn new() -> Self {
+        Self {
+            source: NOTHING,
+            target: NOTHING,
+        }
+    }
+
+    /// Copies the start of `left` bytes between physical addresses that are multiples of 8, and cleans
+    /// and invalidates the copy to the point of coherency ([`zero_lines`]). Returns the number of bytes copied: a multiple of 8, not 0.
+    pub fn copy(&mut self, windows: &mut CopyWindows, from: u64, to: u64, left: u64) -> u64 {
+        let bytes = within(from, within(to, left)).min(COPIED);
+        let source = reach(windows, SOURCE, &mut self.source, from, Use::Read);
+        let target = reach(windows, TARGET, &mut self.target, to, Use::Write);
+        // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that are open.
+        unsafe { copy_words(source, target, bytes) };
+        // SAFETY: [R-COPY-WINDOW] as before.
+        unsafe { clean(target, bytes) };
+        bytes
+    }
+
+    /// Closes them.
+    #[inline(never)]
+    pub fn close(&mut self, windows: &mut CopyWindows) {
+        for (block, open) in [(SOURCE, &mut self.source), (TARGET, &mut self.target)] {
+            if *open != NOTHING {
+                *open = NOTHING;
+                windows.close(block);
             }
         }
-        done
     }
 }
 
-/// Returns the number of bytes up to the end of the block or the range.
-fn within(pa: u64, left: u64) -> u64 {
-    left.min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE))
+/// The address of `pa` in a copy window, which is opened on its block if it is open on another one.
+#[inline(always)]
+fn reach(windows: &mut CopyWindows, block: usize, open: &mut u64, pa: u64, how: Use) -> u64 {
+    let start = pa & !BLOCK_SIZE.wrapping_sub(1);
+    if *open != start {
+        *open = start;
+        windows.open(block, start, how);
+    }
+    layout::block(block).wrapping_add(pa % BLOCK_SIZE)
 }
 
-/// Copies the start of `left` bytes between physical addresses that are multiples of 8, and cleans
-/// and invalidates the copy to the point of coherency ([`zero_lines`]). Returns the number of bytes copied: a multiple of 8, not 0.
-pub fn copy(copy_windows: &mut CopyWindows, from: u64, to: u64, left: u64, until: Until) -> u64 {
-    let source = copy_windows.open(SOURCE, from, Use::Read);
-    let target = copy_windows.open(TARGET, to, Use::Write);
-    let bytes = within(from, within(to, left));
-    let done = until.handle(bytes, COPIED, |at, size| {
-        let (source, target) = (source.wrapping_add(at), target.wrapping_add(at));
-        // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
-        unsafe { copy_words(source, target, size) };
-        // SAFETY: [R-COPY-WINDOW] as before.
-        unsafe { clean(target, size) };
-    });
-    copy_windows.close(SOURCE);
-    copy_windows.close(TARGET);
-    done
+/// Returns the number of bytes up to the end of the block or the range.
+#[inline(always)]
+fn within(pa: u64, left: u64) -> u64 {
+    left.min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE))
 }
 
 /// Reads a word of guest memory; `pa` is a multiple of 4.
@@ -86,18 +98,31 @@ pub fn copy_out(copy_windows: &mut CopyWindows, pa: u64, to: At, bytes: u32) {
     copy_windows.close(SOURCE);
 }
 
-/// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a
-/// multiple of a page. Returns the number of bytes zeroed.
-pub fn scrub(copy_windows: &mut CopyWindows, pa: u64, left: u64, until: Until) -> u64 {
-    let target = copy_windows.open(TARGET, pa, Use::Write);
-    let done = until.handle(within(pa, left), SCRUBBED, |at, size| {
-        scrub_lines(target.wrapping_add(at), size);
-    });
-    copy_windows.close(TARGET);
-    done
+/// Zeroes the start of `left` bytes of memory, slice by slice until an interrupt waits, or one slice if `once`, and cleans it to the point of
+/// coherency. `pa` is a multiple of a page. Returns the number of bytes zeroed, and whether it ended for other work.
+#[inline(never)]
+pub fn scrub_slices(
+    slices: &mut Slices,
+    windows: &mut CopyWindows,
+    pa: u64,
+    left: u64,
+    once: bool,
+) -> (u64, bool) {
+    let mut at = reach(windows, TARGET, &mut slices.target, pa, Use::Write);
+    let start = at;
+    let end = at.wrapping_add(within(pa, left));
+    loop {
+        let bytes = end.wrapping_sub(at).min(SCRUBBED);
+        scrub_lines(at, bytes);
+        at = at.wrapping_add(bytes);
+        let other = once || gic::el2_look();
+        if other || at >= end {
+            return (at.wrapping_sub(start), other);
+        }
+    }
 }
 
-/// Zeroes the lines for `scrub`.
+/// Zeroes lines. A function of its own for measurements.
 #[inline(never)]
 fn scrub_lines(target: u64, bytes: u64) {
     // SAFETY: [R-COPY-WINDOW] the range lies in a copy window that was just opened for writing.

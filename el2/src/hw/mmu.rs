@@ -111,6 +111,7 @@ impl CopyWindows {
     }
 
     /// Closes the copy window at `block`.
+    #[inline(never)]
     pub fn close(&mut self, block: usize) {
         self.set(block, 0);
         // SAFETY: [R-TLB] invalidates the translation of this block on this pCPU, which nothing
