@@ -13,8 +13,8 @@ use bulkhead_abi::plan::{Memory, PAGE};
 use zerocopy::{FromBytes, IntoBytes};
 
 use self::structure::{
-    BEGIN_NODE, END_NODE, NOP, Name, Names, PROP, Values, length, string, take, take_property,
-    take_string, word,
+    BEGIN_NODE, END_NODE, NOP, Name, Names, PROP, Values, behind_property, length, string, take,
+    take_property, take_string, word,
 };
 use crate::plan::Found;
 
@@ -321,11 +321,7 @@ impl<'a> BootTree<'a> {
                     }
                 }
                 // Properties come before children; what comes behind them is not read.
-                PROP => {
-                    let mut rest = words.get(at..)?;
-                    take_property(&mut rest)?;
-                    at = words.len().wrapping_sub(rest.len());
-                }
+                PROP => at = behind_property(words, at)?,
                 NOP => {}
                 _ => return None,
             }

@@ -182,6 +182,12 @@ pub(super) fn length(words: &[u32]) -> Option<usize> {
     None
 }
 
+/// Where the property ends whose token is in front of word `at`, of which there may be less.
+pub(super) fn behind_property(words: &[u32], at: usize) -> Option<usize> {
+    let length = words_of(u32::from_be(*words.get(at)?));
+    Some(at.wrapping_add(PROPERTY - 1).wrapping_add(length))
+}
+
 /// Takes the property off the front whose token came before: the offset of its name in the strings block, and its value.
 #[inline(always)]
 pub(super) fn take_property<'a>(words: &mut &'a [u32]) -> Option<(u32, &'a [u8])> {

@@ -20,10 +20,10 @@ pub(super) unsafe fn zero_lines<const CLEANED: bool>(target: u64, bytes: u64) {
     // are.
     let by_line = read!("dczid_el0") & 31 == 4;
     if by_line && !CLEANED {
-        // SAFETY: [R-COPY-WINDOW] the caller's promise; sixteen lines divide a page, and there is one.
+        // SAFETY: [R-COPY-WINDOW] the caller's promise; eight lines divide a page, and there is one.
         unsafe {
             core::arch::asm!(
-                "2: .rept 16", "dc zva, {0}", "add {0}, {0}, #64", ".endr", "cmp {0}, {1}", "b.lo 2b",
+                "2: .rept 8", "dc zva, {0}", "add {0}, {0}, #64", ".endr", "cmp {0}, {1}", "b.lo 2b",
                 inout(reg) target => _, in(reg) end, options(nostack)
             );
         }

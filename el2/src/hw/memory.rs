@@ -52,12 +52,9 @@ impl Slices {
     /// Closes them.
     #[inline(never)]
     pub fn close(&mut self, windows: &mut CopyWindows) {
-        for (block, open) in [(SOURCE, &mut self.source), (TARGET, &mut self.target)] {
-            if *open != NOTHING {
-                *open = NOTHING;
-                windows.close(block);
-            }
-        }
+        *self = Self::new();
+        windows.close(SOURCE);
+        windows.close(TARGET);
     }
 }
 
