@@ -7,7 +7,7 @@ use core::sync::atomic::{
 };
 
 use super::query::Query;
-use super::shared::{ALL, REQUESTS};
+use super::shared::{ALL, ARRIVAL, REQUESTS};
 use super::spill::Nesting;
 use super::words::Words;
 use super::{
@@ -378,7 +378,7 @@ impl Cpu {
         if dist.owns(self.number, word) & bit == 0 {
             return dist.mark_owners(self.number, word, bit);
         }
-        let notify = self.sync_lrs(dist, host, mask(word));
+        let notify = self.sync_lrs(dist, host, mask(word) | ARRIVAL);
         if intid == VTIMER {
             self.direct_changed(dist);
         }

@@ -126,6 +126,8 @@ pub(super) struct VcpuWords {
     pub(super) waker: AtomicU32,
 }
 
+/// A bit beside words in which nothing has changed but that an interrupt of a device has arrived: no bit of [`VcpuWords::busy`].
+pub(super) const ARRIVAL: u32 = 1 << 28;
 /// A bit of [`VcpuWords::busy`]: requests wait, or the vCPU may have become the owner of an active
 /// interrupt.
 pub(super) const REQUESTS: u32 = 1 << 29;

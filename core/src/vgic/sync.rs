@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::shared::{ASKED, CONFIG, REQUESTS};
+use super::shared::{ARRIVAL, ASKED, CONFIG, REQUESTS};
 use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, Version, WORDS, each, lr, mask, numbers, place};
 
@@ -73,6 +73,12 @@ impl Cpu {
         // finds the mark.
         let ticket = shared.asked.load(Acquire);
         let busy = shared.busy.swap(0, SeqCst);
+        // An arrival alters nothing of which a ready entry is made.
+        let altered = if changes & ARRIVAL == 0 {
+            changes | busy
+        } else {
+            busy
+        };
         let changes = changes | busy;
         let all = changes & mask(dist.words()).wrapping_sub(1);
         let spis = all & !1;
@@ -94,7 +100,7 @@ impl Cpu {
         if changes & CONFIG != 0 {
             self.private_changed(dist, host);
         }
-        self.forget_ready(dirty);
+        self.forget_ready(dirty & altered);
         let mut scan = dirty | 1 | self.count_ends(dist, host);
 
         let requests = if changes & REQUESTS != 0 && dirty != 0 {

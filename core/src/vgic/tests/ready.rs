@@ -87,6 +87,33 @@ fn the_first_and_the_last_physical_spi_have_entries_too() {
     }
 }
 
+#[test]
+fn the_arrival_of_one_leaves_those_of_others_ready_and_a_change_of_their_word_does_not() {
+    let mut vm = V3::ready(2, 4, &[(40, 140, true), (41, 141, true)]);
+    vm.bits(0, 2, 1, 0x300);
+    for (intid, pintid) in [(40, 140), (41, 141)] {
+        vm.wire(0, pintid, true);
+        assert_eq!(vm.drain(0), [intid]);
+    }
+    let fast = |vm: &mut V3, pintid| {
+        let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
+        cpu.raise_fast(dist, board, pintid)
+    };
+    for (intid, pintid) in [(40, 140), (41, 141), (40, 140)] {
+        assert!(fast(&mut vm, pintid), "{pintid}");
+        assert_eq!(vm.drain(0), [intid]);
+    }
+    // Another vCPU has changed something of them, of which this one learns when one arrives.
+    vm.dist.vcpu_words(0).busy.fetch_or(1 << 1, SeqCst);
+    vm.wire(0, 140, false);
+    vm.wires.borrow_mut().at(0, 140).pending = true;
+    vm.settle();
+    assert_eq!(vm.drain(0), [40]);
+    assert!(!fast(&mut vm, 141));
+    assert!(fast(&mut vm, 140));
+    assert_eq!(vm.drain(0), [40]);
+}
+
 fn beside<const V: bool>() {
     let raise = |vm: &mut Vm<V>| {
         let before = (vm.boards[0].writes, vm.boards[0].reads.get());
