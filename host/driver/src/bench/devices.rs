@@ -251,7 +251,7 @@ pub(super) mod tests {
             vms: [(1, "one"), (2, BESIDE)]
                 .map(|(vmid, name)| (vmid, name.to_owned()))
                 .into(),
-            latencies: [("channel_doorbell".to_owned(), 947)].into(),
+            latencies: [("channel_doorbell".to_owned(), 714)].into(),
             ..Counts::default()
         };
         let profile = &mut counts.profile;
@@ -297,7 +297,7 @@ pub(super) mod tests {
             ("net_el2_b32", 32.0),
             ("blk_total_busy_v2", 62.0),
             ("channel_doorbell", 32.0),
-            ("channel_latency_v2", 947.0),
+            ("channel_latency_v2", 714.0),
         ] {
             assert_eq!(value(&runs, name), Some(expected), "{name}");
         }
