@@ -107,6 +107,45 @@ fn a_polled_device_has_a_period_and_no_interrupt() {
     assert_eq!(polled(0, 0), Err(Invariant::IrqVintid), "not polled");
 }
 
+#[test]
+fn an_spi_of_the_board_that_no_device_has_is_for_one_virtio_device() {
+    let linked = |change: &dyn Fn(&mut Sample, usize)| {
+        found(|sample| {
+            let device = sample.virtio[0];
+            let irq = Irq {
+                vm: device.vm,
+                vintid: device.vintid,
+                pintid: 95,
+                flags: IRQ_EDGE | IRQ_DOORBELL,
+            };
+            let at = sample.irqs.partition_point(|irq| irq.vm <= device.vm);
+            sample.irqs.insert(at, irq);
+            change(sample, at);
+        })
+    };
+    assert_eq!(linked(&|_, _| {}), Ok(()));
+    assert_eq!(
+        linked(&|sample, at| sample.irqs[at].flags = IRQ_EDGE),
+        Err(Invariant::VintidShared),
+        "a device of the board has it, too"
+    );
+    assert_eq!(
+        linked(&|sample, at| sample.irqs[at].vintid += 8),
+        Err(Invariant::DoorbellPhysical),
+        "for no device"
+    );
+    assert_eq!(
+        linked(&|sample, at| {
+            let (vm, vintid) = (sample.irqs[at].vm, sample.irqs[at].vintid);
+            let row = sample.doorbells.iter_mut().find(|bell| bell.to == vm);
+            let bell = row.expect("one");
+            (bell.vintid, bell.pintid) = (vintid, 95);
+        }),
+        Err(Invariant::DoorbellPhysical),
+        "for a doorbell as well"
+    );
+}
+
 /// A GPPT VM takes no interrupts that EL2 generates, so that its devices are polled, and it serves none.
 #[test]
 fn neither_side_of_a_virtio_device_that_interrupts_is_a_gppt_vm() {

@@ -445,6 +445,24 @@ fn who_has_its_cpu_for_itself_hears_by_an_spi_that_no_device_has() {
 }
 
 #[test]
+fn a_device_of_a_vm_that_shares_no_cpu_interrupts_by_an_spi_of_the_board() {
+    let planned = planned("virtio-alone.toml");
+    with_plan(&planned, |plan| {
+        let vintids: Vec<_> = plan
+            .virtio_devices()
+            .iter()
+            .map(|row| (row.vm, row.vintid))
+            .collect();
+        assert_eq!(vintids, [(0, 37), (1, 37)]);
+        let row = |irq: &bulkhead_abi::plan::Irq| (irq.vm, irq.vintid, irq.pintid, irq.flags);
+        let irqs: Vec<_> = plan.irqs.iter().map(row).collect();
+        assert_eq!(irqs, [(0, 37, 287, IRQ_EDGE | IRQ_DOORBELL)]);
+    });
+    let text = show::text(&planned);
+    assert!(text.contains("INTID 37 by SPI 287 of the board"), "{text}");
+}
+
+#[test]
 fn doorbells_have_a_page_at_one_vm_and_an_interrupt_at_the_other() {
     let planned = planned("doorbells.toml");
     with_plan(&planned, |plan| {
