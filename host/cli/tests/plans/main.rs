@@ -445,6 +445,19 @@ fn who_has_its_cpu_for_itself_hears_by_an_spi_that_no_device_has() {
 }
 
 #[test]
+fn nobody_hears_by_an_spi_that_may_be_the_firmwares() {
+    let planned = planned("doorbells-el3.toml");
+    with_plan(&planned, |plan| {
+        assert_eq!(plan.doorbells.len(), 1);
+        assert_eq!(
+            (plan.doorbells[0].vintid, plan.doorbells[0].pintid),
+            (37, 0)
+        );
+        assert!(plan.irqs.is_empty());
+    });
+}
+
+#[test]
 fn a_device_of_a_vm_that_shares_no_cpu_interrupts_by_an_spi_of_the_board() {
     let planned = planned("virtio-alone.toml");
     with_plan(&planned, |plan| {
