@@ -105,13 +105,18 @@ impl PlannedDoorbell {
 
     /// The row of its interrupt, if that is one of the board's.
     pub(super) fn irq(&self) -> Option<Irq> {
-        self.spi.map(|spi| Irq {
-            vm: self.to as u16,
-            vintid: self.intid as u16,
-            pintid: spi as u16,
-            flags: IRQ_EDGE | IRQ_DOORBELL,
-        })
+        spi_row(self.to, self.intid, self.spi)
     }
+}
+
+/// The row of an interrupt of VM `vm` that EL2 makes pending by an SPI of the board, if it does.
+pub(crate) fn spi_row(vm: usize, intid: u32, spi: Option<u32>) -> Option<Irq> {
+    spi.map(|spi| Irq {
+        vm: vm as u16,
+        vintid: intid as u16,
+        pintid: spi as u16,
+        flags: IRQ_EDGE | IRQ_DOORBELL,
+    })
 }
 
 /// A channel as planned.

@@ -1,8 +1,7 @@
 //! Virtio devices: what each is, and what the plan says of it.
 
 use bulkhead_abi::plan::{
-    IRQ_DOORBELL, IRQ_EDGE, Irq, MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE,
-    VIRTIO_NO_CONSOLE,
+    Irq, MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE, VIRTIO_NO_CONSOLE,
 };
 use bulkhead_core::virtio::ports::{self, MULTIPORT};
 use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
@@ -12,6 +11,7 @@ use bulkhead_service::disk::SECTOR;
 use super::disk::Disks;
 use super::mac;
 use super::window::{QueueShape, lay_out};
+use crate::planned::spi_row;
 
 /// Features of the transport that each device offers.
 const TRANSPORT: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | RING_RESET;
@@ -132,12 +132,7 @@ pub struct PlannedDevice {
 impl PlannedDevice {
     /// The row of its interrupt, if that is one of the board's.
     pub(crate) fn irq(&self) -> Option<Irq> {
-        self.spi.map(|spi| Irq {
-            vm: self.vm as u16,
-            vintid: self.intid as u16,
-            pintid: spi as u16,
-            flags: IRQ_EDGE | IRQ_DOORBELL,
-        })
+        spi_row(self.vm, self.intid, self.spi)
     }
 
     /// Features that it offers.
