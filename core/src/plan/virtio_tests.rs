@@ -141,7 +141,7 @@ fn an_spi_of_the_board_that_no_device_has_is_for_one_virtio_device() {
             let bell = row.expect("one");
             (bell.vintid, bell.pintid) = (vintid, 95);
         }),
-        Err(Invariant::DoorbellPhysical),
+        Err(Invariant::VintidShared),
         "for a doorbell as well"
     );
 }

@@ -22,6 +22,11 @@ impl Plan<'_> {
             self.check_page(at, row, bell)?;
             self.check_heard(at, row, bell)?;
         }
+        Ok(())
+    }
+
+    /// Checks that each physical interrupt that no device of the board has is for one doorbell or virtio device.
+    pub(super) fn check_linked(&self) -> Check {
         for (row, irq) in self.irqs.iter().enumerate() {
             let heard = self.doorbells.iter();
             let heard = number_of(heard.filter(|bell| bell.pintid == irq.pintid));
@@ -66,6 +71,10 @@ impl Plan<'_> {
         let linked = self.irqs_of(to).iter();
         // `check_doorbells` checks the flag of the physical interrupt, and that no other doorbell names it.
         let own = |irq: &Irq| bell.pintid != 0 && irq.pintid == bell.pintid;
+        let named = linked.clone();
+        let named = named.filter(|irq| own(irq) && irq.vintid == bell.vintid);
+        let given = number_of(named) == usize::from(bell.pintid != 0);
+        at.ensure(given, Invariant::DoorbellPhysical)?;
         if vm.interrupts == InterruptMode::Vgic as u16 {
             let mut emulated = self.devices_of(to).iter();
             let free = vm.event_intid != bell.vintid
@@ -78,9 +87,6 @@ impl Plan<'_> {
             let given = bell.pintid == bell.vintid;
             at.ensure(given, Invariant::DoorbellPhysical)?;
         }
-        let named = linked.filter(|irq| own(irq) && irq.vintid == bell.vintid);
-        let given = number_of(named) == usize::from(bell.pintid != 0);
-        at.ensure(given, Invariant::DoorbellPhysical)?;
         for (number, other) in self.doorbells.iter().take(row).enumerate() {
             let same = other.to == bell.to && other.vintid == bell.vintid;
             at.and(number).ensure(!same, Invariant::VintidShared)?;

@@ -85,6 +85,7 @@ impl Plan<'_> {
             self.check_virtqueues()?;
             self.check_service_pages()?;
         }
+        self.check_linked()?;
         if PROFILE >= MANAGED {
             self.check_rights()?;
             self.check_stops()?;

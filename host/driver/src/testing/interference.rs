@@ -145,7 +145,8 @@ fn stride(_: &Context) -> Result<String, Vec<String>> {
     // Beside others EL2 works for these, too, and misses each line once when it first needs it: so of its accesses, and not of the misses alone.
     let el2_kept =
         |run: &Run| el2_share(run) <= el2_share(&own) + 0.02 && run.el2.evicted * 100 <= run.el2.l2;
-    let el2_disturbed = |run: &Run| el2_share(run) > el2_share(&alone) + 0.1;
+    // Alone it has so few accesses that a share of them says nothing.
+    let el2_disturbed = |run: &Run| el2(run) >= 100 * el2(&alone).max(1);
     let holds = disturbed
         && kept(&own_beside)
         && kept(&own_long)
