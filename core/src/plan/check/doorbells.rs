@@ -71,11 +71,12 @@ impl Plan<'_> {
         let linked = self.irqs_of(to).iter();
         // `check_doorbells` checks the flag of the physical interrupt, and that no other doorbell names it.
         let own = |irq: &Irq| bell.pintid != 0 && irq.pintid == bell.pintid;
-        let named = linked.clone();
-        let named = named.filter(|irq| own(irq) && irq.vintid == bell.vintid);
-        let given = number_of(named) == usize::from(bell.pintid != 0);
-        at.ensure(given, Invariant::DoorbellPhysical)?;
         if vm.interrupts == InterruptMode::Vgic as u16 {
+            let others = self.doorbells.iter().filter(|it| it.pintid == bell.pintid);
+            let mut lent = linked.clone().filter(|irq| own(irq));
+            let lent = lent.any(|irq| irq.flags & IRQ_DOORBELL != 0);
+            let alone = bell.pintid == 0 || lent && number_of(others) == 1;
+            at.ensure(alone, Invariant::DoorbellPhysical)?;
             let mut emulated = self.devices_of(to).iter();
             let free = vm.event_intid != bell.vintid
                 && linked
@@ -87,6 +88,9 @@ impl Plan<'_> {
             let given = bell.pintid == bell.vintid;
             at.ensure(given, Invariant::DoorbellPhysical)?;
         }
+        let named = linked.filter(|irq| own(irq) && irq.vintid == bell.vintid);
+        let given = number_of(named) == usize::from(bell.pintid != 0);
+        at.ensure(given, Invariant::DoorbellPhysical)?;
         for (number, other) in self.doorbells.iter().take(row).enumerate() {
             let same = other.to == bell.to && other.vintid == bell.vintid;
             at.and(number).ensure(!same, Invariant::VintidShared)?;
