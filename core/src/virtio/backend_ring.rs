@@ -48,10 +48,14 @@ impl Layout {
 /// What EL2 knows of a slot and its descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
+    /// Where the bytes that the backend writes to the slot are for, if they are for one place.
+    to: At,
     /// The next slot of the chain, or the next free one.
     next: u16,
     /// What follows holds for the first slot of a chain that the backend has.
     outstanding: bool,
+    /// Bytes of a slot of the chain are for several places.
+    scattered: bool,
     /// Head of the guest's chain.
     guest: u16,
     /// First slot whose bytes the backend writes.
@@ -66,8 +70,10 @@ pub struct Slot {
 impl Slot {
     /// A slot of which nothing is known yet.
     pub const NEW: Self = Self {
+        to: At::new(0),
         next: NONE,
         outstanding: false,
+        scattered: false,
         guest: 0,
         first_writable: NONE,
         writable: 0,
@@ -85,6 +91,14 @@ pub struct Chain {
     filled: u32,
     first_writable: u16,
     writable: u32,
+    scattered: bool,
+}
+
+impl Chain {
+    /// Number of bytes that the backend may write.
+    pub const fn writable(&self) -> u32 {
+        self.writable
+    }
 }
 
 /// A chain that the backend has given back.
@@ -100,6 +114,8 @@ pub struct Used {
     pub writable: u32,
     /// First slot with such bytes.
     pub first_writable: u16,
+    /// Bytes of one of its slots are for several places: [`BackendRing::place`] does not know them.
+    pub scattered: bool,
 }
 
 /// The queue.
@@ -222,6 +238,7 @@ impl<'a> BackendRing<'a> {
             filled: 0,
             first_writable: NONE,
             writable: 0,
+            scattered: false,
         })
     }
 
@@ -243,33 +260,33 @@ impl<'a> BackendRing<'a> {
         chain.filled = chain.filled.wrapping_add(bytes);
     }
 
-    /// Adds slots until the backend can write `bytes` in all, behind the readable ones. `None`: there is no free slot; call it again with the
-    /// same number then.
-    pub fn make_writable(
-        &mut self,
-        chain: &mut Chain,
-        bytes: u32,
-        memory: &impl Memory,
-    ) -> Option<()> {
-        while chain.writable < bytes {
-            let is_first = chain.first_writable == NONE;
-            if is_first && chain.filled == 0 {
-                // The chain has nothing readable.
-                chain.first_writable = chain.last;
-            } else {
-                let flags = if is_first { 0 } else { WRITE };
-                self.extend(chain, flags, memory)?;
-                if is_first {
-                    chain.first_writable = chain.last;
-                }
+    /// Room for bytes that the backend writes, at the end of the chain, behind all readable ones: how many. `None`: there is no free slot.
+    #[inline(always)]
+    pub fn unwritten(&mut self, chain: &mut Chain, memory: &impl Memory) -> Option<u32> {
+        if chain.first_writable == NONE {
+            // A chain that has nothing readable begins with such a slot.
+            if chain.filled != 0 {
+                self.extend(chain, 0, memory)?;
             }
-            let part = bytes
-                .wrapping_sub(chain.writable)
-                .min(self.layout.slot_bytes);
-            chain.filled = part;
-            chain.writable = chain.writable.wrapping_add(part);
+            chain.first_writable = chain.last;
+        } else if chain.filled == self.layout.slot_bytes {
+            self.extend(chain, WRITE, memory)?;
         }
-        Some(())
+        Some(self.layout.slot_bytes.wrapping_sub(chain.filled))
+    }
+
+    /// Lets the backend write the next bytes of [`Self::unwritten`], which are for this place.
+    #[inline(always)]
+    pub fn let_write(&mut self, chain: &mut Chain, to: At, bytes: u32) {
+        let begin = to.minus(chain.filled.into());
+        if let Some(slot) = self.of_mut(chain.last) {
+            if chain.filled == 0 {
+                slot.to = begin;
+            }
+            chain.scattered |= slot.to != begin;
+        }
+        chain.filled = chain.filled.wrapping_add(bytes);
+        chain.writable = chain.writable.wrapping_add(bytes);
     }
 
     /// Adds a slot, behind a last one whose descriptor gets these flags.
@@ -303,7 +320,7 @@ impl<'a> BackendRing<'a> {
         self.describe(&chain, flags, 0, memory);
         let newest = self.newest;
         if let Some(slot) = self.of_mut(chain.head) {
-            slot.outstanding = true;
+            (slot.outstanding, slot.scattered) = (true, chain.scattered);
             slot.guest = guest;
             (slot.first_writable, slot.writable) = (chain.first_writable, chain.writable);
             (slot.older, slot.newer) = (newest, NONE);
@@ -383,6 +400,7 @@ impl<'a> BackendRing<'a> {
             len,
             writable: slot.writable,
             first_writable: slot.first_writable,
+            scattered: slot.scattered,
         };
         self.used_next = self.used_next.wrapping_add(1);
         self.settle(head);
@@ -411,6 +429,12 @@ impl<'a> BackendRing<'a> {
     #[inline(always)]
     pub fn bytes(&self, number: u16) -> At {
         self.layout.at(self.layout.slot(number))
+    }
+
+    /// Where the bytes that the backend has written to a slot are for, in a chain that is not scattered.
+    #[inline(always)]
+    pub fn place(&self, number: u16) -> At {
+        self.of(number).map_or(At::new(0), |slot| slot.to)
     }
 
     /// The slot behind this one in its chain.

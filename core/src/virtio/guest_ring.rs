@@ -139,13 +139,18 @@ impl Walk {
         (self.ipa, if fits { self.len } else { 0 })
     }
 
-    /// Whether the device writes to the buffer.
+    /// What is left of the buffer, and what it is for.
     #[inline(always)]
-    pub const fn is_writable(&self) -> bool {
-        self.writable
+    pub const fn buffer(&self) -> (u64, u32, Access) {
+        let access = if self.writable {
+            Access::Write
+        } else {
+            Access::Read
+        };
+        (self.ipa, self.len, access)
     }
 
-    /// Bytes of the buffer, at most those that are left, were copied.
+    /// Bytes of the buffer, at most those that are left, were copied, or are known.
     #[inline(always)]
     pub const fn copied(&mut self, bytes: u32) {
         self.ipa = self.ipa.wrapping_add(bytes as u64);

@@ -19,6 +19,11 @@ impl At {
     pub const fn plus(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
+
+    /// The place `bytes` before this one.
+    pub const fn minus(self, bytes: u64) -> Self {
+        Self(self.0.wrapping_sub(bytes))
+    }
 }
 
 /// Accesses to memory that a VM may change at the same time. Each load reads once, and a load or store of a

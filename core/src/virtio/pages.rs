@@ -21,7 +21,7 @@ pub const THREAD_PAGES: u64 = 2;
 /// Pages of the state of each of its devices.
 pub const DEVICE_PAGES: u64 = 2;
 /// Bytes of what is known of each slot.
-pub const SLOT_BYTES: u64 = 16;
+pub const SLOT_BYTES: u64 = 24;
 /// Bytes for the head of a chain that is to be posted anew, for each slot.
 pub const AGAIN_BYTES: u64 = 2;
 

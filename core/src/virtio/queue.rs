@@ -84,7 +84,6 @@ struct Forward {
     walk: Walk,
     chain: Chain,
     readable: u32,
-    writable: u32,
 }
 
 /// A chain on its way back.
@@ -93,7 +92,8 @@ struct Back {
     head: u16,
     guest: u16,
     len: u32,
-    walk: Walk,
+    /// Along the guest's buffers once more, where it is not known for what place the bytes of a slot are.
+    walk: Option<Walk>,
     /// Bytes that are still to be copied.
     left: u32,
     slot: u16,
@@ -207,7 +207,6 @@ impl<'a> Queue<'a> {
             walk: Walk::new(&self.guest, head),
             chain,
             readable: 0,
-            writable: 0,
         });
         Ok(Step::More)
     }
@@ -270,7 +269,9 @@ impl<'a> Queue<'a> {
             head: used.head,
             guest: used.guest,
             len: used.len,
-            walk: Walk::new(&self.guest, used.guest),
+            walk: used
+                .scattered
+                .then(|| Walk::new(&self.guest, used.guest)),
             left: if exact { used.len } else { used.writable },
             slot: used.first_writable,
             offset: 0,
@@ -370,55 +371,59 @@ impl Forward {
         budget: &mut Budget,
     ) -> Result<Step, Broken> {
         loop {
-            let (ipa, len) = self.walk.rest(Access::Read);
+            let (ipa, len, access) = self.walk.buffer();
+            if len == 0 && self.walk.is_at_last() {
+                return Ok(Step::Idle);
+            }
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
             if len == 0 {
-                if self.walk.is_at_last() {
-                    break;
-                }
-                if budget.is_spent() {
-                    return Ok(Step::More);
-                }
                 self.walk.next(guest, memory, space)?;
                 budget.look();
                 self.count(policy)?;
                 continue;
             }
-            if budget.is_spent() {
-                return Ok(Step::More);
-            }
             // Behind each slot that is full, or each region that ends, it goes on.
-            let (from, behind) = space.reach(ipa, Access::Read).ok_or(Broken::Guest)?;
-            let Some((to, unfilled)) = backend.unfilled(&mut self.chain, memory) else {
-                return Ok(Step::Full);
+            let (at, behind) = space.reach(ipa, access).ok_or(Broken::Guest)?;
+            let len = len.min(u32::try_from(behind).unwrap_or(u32::MAX));
+            let bytes = if access == Access::Write {
+                let Some(room) = backend.unwritten(&mut self.chain, memory) else {
+                    return Ok(Step::Full);
+                };
+                let bytes = len.min(room);
+                backend.let_write(&mut self.chain, at, bytes);
+                bytes
+            } else {
+                let Some((to, room)) = backend.unfilled(&mut self.chain, memory) else {
+                    return Ok(Step::Full);
+                };
+                let bytes = len.min(room).min(budget.bytes);
+                memory.copy(at, to, bytes.into());
+                BackendRing::fill(&mut self.chain, bytes);
+                budget.copied(bytes);
+                bytes
             };
-            let bytes = len
-                .min(unfilled)
-                .min(u32::try_from(behind).unwrap_or(u32::MAX))
-                .min(budget.bytes);
-            memory.copy(from, to, bytes.into());
-            BackendRing::fill(&mut self.chain, bytes);
-            budget.copied(bytes);
             self.walk.copied(bytes);
-        }
-        let writable = self.writable;
-        match backend.make_writable(&mut self.chain, writable, memory) {
-            Some(()) => Ok(Step::Idle),
-            None => Ok(Step::Full),
+            if bytes != len {
+                // Another slot, which takes as long as a descriptor does.
+                budget.look();
+            }
         }
     }
 
     /// Counts the buffer that was found.
     fn count(&mut self, policy: Policy) -> Result<(), Broken> {
-        let (access, all, most) = if self.walk.is_writable() {
-            (Access::Write, &mut self.writable, policy.writable)
-        } else {
-            (Access::Read, &mut self.readable, policy.readable)
+        let (_, len, access) = self.walk.buffer();
+        let (before, most) = match access {
+            Access::Write => (self.chain.writable(), policy.writable),
+            Access::Read => (self.readable, policy.readable),
         };
-        let (_, len) = self.walk.rest(access);
-        *all = all.checked_add(len).ok_or(Broken::Guest)?;
         // The driver was told what the largest request is, by the features and the config.
-        if *all > most {
-            return Err(Broken::Guest);
+        let all = before.checked_add(len).filter(|all| *all <= most);
+        let all = all.ok_or(Broken::Guest)?;
+        if access == Access::Read {
+            self.readable = all;
         }
         Ok(())
     }
@@ -438,31 +443,36 @@ impl Back {
             if budget.is_spent() {
                 return Ok(Step::More);
             }
-            let (ipa, len) = self.walk.rest(Access::Write);
-            if len == 0 {
-                budget.look();
-                // A chain with fewer bytes than there were when it came: the driver has changed it.
-                if !self.walk.next(guest, memory, space)? {
-                    return Err(Broken::Guest);
-                }
-                continue;
-            }
-            let (to, behind) = space.reach(ipa, Access::Write).ok_or(Broken::Guest)?;
             if self.offset == slot_bytes {
                 self.slot = backend.behind(self.slot);
                 self.offset = 0;
             }
-            let bytes = len
-                .min(self.left)
-                .min(slot_bytes.wrapping_sub(self.offset))
-                .min(u32::try_from(behind).unwrap_or(u32::MAX))
-                .min(budget.bytes);
+            let most = self.left.min(slot_bytes.wrapping_sub(self.offset));
+            let (to, len) = match &mut self.walk {
+                None => (backend.place(self.slot).plus(self.offset.into()), most),
+                Some(walk) => {
+                    let (ipa, len) = walk.rest(Access::Write);
+                    if len == 0 {
+                        budget.look();
+                        // A chain with fewer bytes than there were when it came: the driver has changed it.
+                        if !walk.next(guest, memory, space)? {
+                            return Err(Broken::Guest);
+                        }
+                        continue;
+                    }
+                    let (to, behind) = space.reach(ipa, Access::Write).ok_or(Broken::Guest)?;
+                    (to, len.min(u32::try_from(behind).unwrap_or(u32::MAX)))
+                }
+            };
+            let bytes = most.min(len).min(budget.bytes);
             let from = backend.bytes(self.slot).plus(self.offset.into());
             memory.copy(from, to, bytes.into());
             self.offset = self.offset.wrapping_add(bytes);
             self.left = self.left.wrapping_sub(bytes);
             budget.copied(bytes);
-            self.walk.copied(bytes);
+            if let Some(walk) = &mut self.walk {
+                walk.copied(bytes);
+            }
         }
         Ok(Step::Idle)
     }
