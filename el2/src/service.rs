@@ -16,7 +16,7 @@ use bulkhead_core::virtio::interrupt;
 use bulkhead_core::virtio::memory::{Access, At, Space};
 use bulkhead_core::virtio::polls::Polls;
 use bulkhead_core::virtio::ports::{ONE, WITH_CONTROL};
-use bulkhead_core::virtio::queue::Budget;
+use bulkhead_core::virtio::queue::{Budget, instructions};
 use bulkhead_core::virtio::requests::Release;
 use bulkhead_core::virtio::round::{Round, SLICE};
 use bulkhead_core::virtio::{pages, window};
@@ -37,11 +37,11 @@ const _: () = assert!(size_of::<Slot>() as u64 == pages::SLOT_BYTES);
 
 /// Queues of a console.
 const QUEUES: usize = if MANAGED { WITH_CONTROL } else { ONE };
-/// What a change of a config takes of a slice, in descriptors: some 500 instructions.
-const CONFIG_COST: u32 = 2;
+/// What a change of a config takes of a slice.
+const CONFIG_COST: u32 = instructions(500);
 
-/// What the other ports of a console leave of a slice to port 0, in descriptors.
-const OF_PORT_0: u32 = 2;
+/// What the other ports of a console leave of a slice to port 0.
+const OF_PORT_0: u32 = instructions(400);
 
 /// The state of a service thread.
 #[derive(Debug)]
@@ -257,11 +257,7 @@ impl Service {
             Some(Some(entry)) => entry.slice(gic, &self.addresses, &mut budget),
             _ => false,
         };
-        let done = Budget {
-            descriptors: SLICE.descriptors.wrapping_sub(budget.descriptors),
-            bytes: SLICE.bytes.wrapping_sub(budget.bytes),
-        };
-        self.round.did(row, done, more);
+        self.round.did(row, budget, more);
         virtio::shared(row).count(timer::now().wrapping_sub(begin));
         true
     }
@@ -354,7 +350,7 @@ impl Entry {
                 // starts its device all the time pays for that.
                 Some(begun) => {
                     self.tell(begun);
-                    budget.descriptors = 0;
+                    *budget = Budget::SPENT;
                     return true;
                 }
                 None => requests.start_again(),
@@ -409,7 +405,7 @@ impl Entry {
         let (window, page) = (is_up.then_some(self.window), virtio::page(self.index));
         let config = &self.row.config;
         if self.config.follow(&Mapped, window, config, &page) {
-            budget.descriptors = budget.descriptors.saturating_sub(CONFIG_COST);
+            budget.spend(CONFIG_COST);
         }
     }
 
@@ -495,18 +491,15 @@ fn serve_ports(
     budget: &mut Budget,
 ) -> Outcome {
     let mut outcome = Outcome::default();
-    let mut part = Budget {
-        descriptors: budget.descriptors.saturating_sub(OF_PORT_0),
-        ..*budget
-    };
-    let before = part.descriptors;
+    let mut part = *budget;
+    part.spend(OF_PORT_0);
+    let before = part.left();
     if let Some(rings) = console.rings_of_ports()
         && control::serve(device, rings, space, &mut part, &mut outcome).is_err()
     {
         console.break_off(&mut outcome);
     }
-    let used = before.wrapping_sub(part.descriptors);
-    budget.descriptors = budget.descriptors.saturating_sub(used);
+    budget.spend(before.wrapping_sub(part.left()));
     outcome
 }
 

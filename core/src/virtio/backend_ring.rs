@@ -13,8 +13,10 @@ use super::memory::{At, Memory};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// No slot.
+/// No slot, and no chain.
 const NONE: u16 = u16::MAX;
+/// In the first slot with bytes that the backend writes: those of one of the slots are for several places.
+const SCATTERED: At = At::new(0);
 
 /// Where a queue lies in its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,16 +50,14 @@ impl Layout {
 /// What EL2 knows of a slot and its descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {
-    /// Where the bytes that the backend writes to the slot are for, if they are for one place.
+    /// Where the bytes that the backend writes to the slot are for, if those of each slot of the chain are for one place.
     to: At,
     /// The next slot of the chain, or the next free one.
     next: u16,
-    /// What follows holds for the first slot of a chain that the backend has.
-    outstanding: bool,
-    /// Bytes of a slot of the chain are for several places.
-    scattered: bool,
-    /// Head of the guest's chain.
+    /// What follows holds for the first slot of a chain. Head of the guest's chain; [`NONE`]: the backend does not have it.
     guest: u16,
+    /// The last slot.
+    last: u16,
     /// First slot whose bytes the backend writes.
     first_writable: u16,
     /// Number of bytes that it may write.
@@ -70,11 +70,10 @@ pub struct Slot {
 impl Slot {
     /// A slot of which nothing is known yet.
     pub const NEW: Self = Self {
-        to: At::new(0),
+        to: SCATTERED,
         next: NONE,
-        outstanding: false,
-        scattered: false,
-        guest: 0,
+        guest: NONE,
+        last: NONE,
         first_writable: NONE,
         writable: 0,
         older: NONE,
@@ -123,9 +122,8 @@ pub struct Used {
 pub struct BackendRing<'a> {
     layout: Layout,
     slots: &'a mut [Slot],
-    /// Slots that were used and are free again, as a list, and their number.
+    /// Slots that were used and are free again, as a list.
     free: u16,
-    free_count: u16,
     /// Slots from this one on were not used in this session: nothing in [`Slot`] holds for them.
     fresh: u16,
     /// Entry of the available ring that comes next, and the index that the backend sees there.
@@ -146,7 +144,6 @@ impl<'a> BackendRing<'a> {
             layout,
             slots,
             free: NONE,
-            free_count: 0,
             fresh: 0,
             next: 0,
             published: 0,
@@ -172,15 +169,14 @@ impl<'a> BackendRing<'a> {
         self.outstanding
     }
 
-    /// Number of free slots.
-    pub const fn free(&self) -> u16 {
-        let fresh = self.layout.size.wrapping_sub(self.fresh);
-        fresh.wrapping_add(self.free_count)
+    /// Whether no slot is free.
+    pub const fn is_full(&self) -> bool {
+        self.free == NONE && self.fresh == self.layout.size
     }
 
     /// Makes all slots free, and the queue empty. What the backend still has is forgotten.
     pub const fn forget(&mut self) {
-        (self.free, self.free_count, self.fresh) = (NONE, 0, 0);
+        (self.free, self.fresh) = (NONE, 0);
         (self.next, self.published, self.used_next) = (0, 0, 0);
         (self.outstanding, self.oldest, self.newest) = (0, NONE, NONE);
     }
@@ -217,7 +213,6 @@ impl<'a> BackendRing<'a> {
         if let Some(slot) = self.of_mut(number) {
             let next = core::mem::replace(&mut slot.next, NONE);
             self.free = next;
-            self.free_count = self.free_count.wrapping_sub(1);
             return Some(number);
         }
         let fresh = self.fresh;
@@ -319,9 +314,13 @@ impl<'a> BackendRing<'a> {
         };
         self.describe(&chain, flags, 0, memory);
         let newest = self.newest;
+        if chain.scattered
+            && let Some(slot) = self.of_mut(chain.first_writable)
+        {
+            slot.to = SCATTERED;
+        }
         if let Some(slot) = self.of_mut(chain.head) {
-            (slot.outstanding, slot.scattered) = (true, chain.scattered);
-            slot.guest = guest;
+            (slot.guest, slot.last) = (guest, chain.last);
             (slot.first_writable, slot.writable) = (chain.first_writable, chain.writable);
             (slot.older, slot.newer) = (newest, NONE);
         }
@@ -339,7 +338,7 @@ impl<'a> BackendRing<'a> {
 
     /// Gives up a chain that was not posted.
     pub fn drop(&mut self, chain: Chain) {
-        self.release(chain.head);
+        self.release(chain.head, chain.last);
     }
 
     /// Shows the backend the chains that were posted. `true`: it wants to be told.
@@ -388,7 +387,7 @@ impl<'a> BackendRing<'a> {
         let (id, len) = (memory.load32(at), memory.load32(at.plus(4)));
         let head = u16::try_from(id).map_err(|_| Broken)?;
         let slot = self.of(head).ok_or(Broken)?;
-        if head >= self.fresh || !slot.outstanding {
+        if head >= self.fresh || slot.guest == NONE {
             return Err(Broken);
         }
         if len > slot.writable {
@@ -400,7 +399,7 @@ impl<'a> BackendRing<'a> {
             len,
             writable: slot.writable,
             first_writable: slot.first_writable,
-            scattered: slot.scattered,
+            scattered: self.place(slot.first_writable) == SCATTERED,
         };
         self.used_next = self.used_next.wrapping_add(1);
         self.settle(head);
@@ -412,7 +411,7 @@ impl<'a> BackendRing<'a> {
         let Some(slot) = self.of_mut(head) else {
             return;
         };
-        slot.outstanding = false;
+        slot.guest = NONE;
         let (older, newer) = (slot.older, slot.newer);
         match self.of_mut(older) {
             Some(slot) => slot.newer = newer,
@@ -434,7 +433,7 @@ impl<'a> BackendRing<'a> {
     /// Where the bytes that the backend has written to a slot are for, in a chain that is not scattered.
     #[inline(always)]
     pub fn place(&self, number: u16) -> At {
-        self.of(number).map_or(At::new(0), |slot| slot.to)
+        self.of(number).map_or(SCATTERED, |slot| slot.to)
     }
 
     /// The slot behind this one in its chain.
@@ -445,21 +444,16 @@ impl<'a> BackendRing<'a> {
 
     /// Makes the slots of a chain free whose bytes were taken.
     pub fn done(&mut self, head: u16) {
-        self.release(head);
+        let last = self.of(head).map_or(NONE, |slot| slot.last);
+        self.release(head, last);
     }
 
-    fn release(&mut self, head: u16) {
-        let mut number = head;
-        // A chain has no more slots than there are.
-        for _ in 0..self.layout.size {
-            let free = self.free;
-            let Some(slot) = self.of_mut(number) else {
-                break;
-            };
-            let next = core::mem::replace(&mut slot.next, free);
-            self.free = number;
-            self.free_count = self.free_count.wrapping_add(1);
-            number = next;
+    #[inline(always)]
+    fn release(&mut self, head: u16, last: u16) {
+        let free = self.free;
+        if let Some(slot) = self.of_mut(last) {
+            slot.next = free;
+            self.free = head;
         }
     }
 
@@ -487,5 +481,18 @@ impl<'a> BackendRing<'a> {
 
     const fn entry(&self, index: u16) -> u16 {
         index & self.layout.size.wrapping_sub(1)
+    }
+}
+
+#[cfg(test)]
+impl BackendRing<'_> {
+    /// Number of free slots.
+    pub fn free(&self) -> u16 {
+        let next = |number: &u16| self.of(*number).map(|slot| slot.next);
+        let used_before = core::iter::successors(Some(self.free), next);
+        let list = used_before.take_while(|number| *number != NONE);
+        // A list that is longer than there are slots is a circle.
+        let list = list.take(usize::from(self.layout.size) + 1).count();
+        self.layout.size - self.fresh + list as u16
     }
 }

@@ -5,15 +5,15 @@ use super::device::Outcome;
 use super::guest_ring::{Broken, GuestRing, Walk};
 use super::memory::{Access, At, Memory, Space};
 use super::ports::ONE;
-use super::queue::Budget;
+use super::queue::{Budget, instructions};
 use super::requests::{Asked, Release, Requests};
 use super::transport::Transport;
 use crate::console::mux::Streams;
 
 /// Its queues: first what the guest receives, then what it sends (5.3.2).
 pub const QUEUES: usize = 2;
-/// A byte takes as much of a slice as the copy of so many bytes between two memories.
-const BYTE: u32 = 68;
+/// What a byte takes of a budget.
+pub(super) const BYTE: u32 = instructions(25);
 /// Room in the stream of which a guest that waits for it is told, so that it is not told of each byte.
 const ROOM: u32 = 512;
 
@@ -276,7 +276,7 @@ impl Begun {
             return Ok(if more { Look::Again } else { Look::End });
         }
         let (at, behind) = space.reach(ipa, access).ok_or(Broken)?;
-        let most = budget.bytes.div_ceil(BYTE).min(len);
+        let most = budget.left().div_ceil(BYTE).min(len);
         Ok(Look::Bytes(
             at,
             u32::try_from(behind).map_or(most, |behind| behind.min(most)),
@@ -285,7 +285,7 @@ impl Begun {
 
     /// So many bytes of the buffer are done.
     const fn done(&mut self, bytes: u32, budget: &mut Budget) {
-        budget.copied(bytes.wrapping_mul(BYTE));
+        budget.spend(bytes.wrapping_mul(BYTE));
         self.walk.copied(bytes);
     }
 }

@@ -9,7 +9,7 @@ use bulkhead_abi::device::ring::{
     NO_NOTIFY, USED_ENTRY, WRITE, available_bytes, used_bytes,
 };
 
-use super::memory::{Access, Area, Memory, Space};
+use super::memory::{Access, Area, At, Memory, Space};
 
 /// The driver has broken a rule of the ring: the device needs a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct GuestRing {
     size: u16,
     features: Features,
     table: Area,
+    /// How many descriptors of the table lie behind one another.
+    whole: u16,
     available: Area,
     used: Area,
     /// Entry of the available ring that comes next, and the index up to which the driver has filled it, as last seen.
@@ -68,8 +70,10 @@ struct Descriptor {
 /// The walk along a chain of descriptors, with what is left of the buffer at which it is. It may be interrupted anywhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
-    /// The table in which it is, and the number of its descriptors.
-    table: Area,
+    /// The table in which it is: its IPA, where it is reached, and how many descriptors lie behind one another from there, of how many.
+    table: u64,
+    at: At,
+    whole: u16,
     count: u16,
     /// The next descriptor.
     index: u16,
@@ -90,7 +94,9 @@ impl Walk {
     /// The walk along the chain that starts with the descriptor `head`, before the first buffer.
     pub const fn new(ring: &GuestRing, head: u16) -> Self {
         Self {
-            table: ring.table,
+            table: ring.table.ipa(),
+            at: ring.table.start(),
+            whole: ring.whole,
             count: ring.size,
             index: head,
             left: ring.size,
@@ -117,7 +123,7 @@ impl Walk {
             self.index < self.count,
             "checked when it became the next one"
         );
-        let found = descriptor(&self.table, self.index, memory, space)?;
+        let found = self.descriptor(memory, space)?;
         if found.flags & INDIRECT != 0 {
             self.enter(ring, found, memory, space)?;
         } else {
@@ -173,14 +179,43 @@ impl Walk {
         if self.indirect || !ring.features.indirect || found.flags & NEXT != 0 || !fits {
             return Err(Broken);
         }
-        self.table = Area::new(space, found.ipa, bytes, Access::Read).ok_or(Broken)?;
+        let table = Area::new(space, found.ipa, bytes, Access::Read).ok_or(Broken)?;
+        (self.table, self.at) = (table.ipa(), table.start());
+        self.whole = whole(&table);
         (self.count, self.left, self.index) = (count as u16, count as u16, 0);
         self.indirect = true;
-        let found = descriptor(&self.table, 0, memory, space)?;
+        let found = self.descriptor(memory, space)?;
         if found.flags & INDIRECT != 0 {
             return Err(Broken);
         }
         self.took(found)
+    }
+
+    /// Reads the next descriptor.
+    #[inline(always)]
+    fn descriptor(&self, memory: &impl Memory, space: &impl Space) -> Result<Descriptor, Broken> {
+        let offset = DESCRIPTOR.wrapping_mul(u64::from(self.index));
+        let at = if self.index < self.whole {
+            self.at.plus(offset)
+        } else {
+            self.descriptor_behind(offset, space)?
+        };
+        let (ipa, rest) = (memory.load64(at), memory.load64(at.plus(8)));
+        Ok(Descriptor {
+            ipa,
+            len: rest as u32,
+            flags: (rest >> 32) as u16,
+            next: (rest >> 48) as u16,
+        })
+    }
+
+    /// Where it is behind the first of the table's regions, which is rare.
+    #[cold]
+    #[inline(never)]
+    fn descriptor_behind(&self, offset: u64, space: &impl Space) -> Result<At, Broken> {
+        let found = space.reach(self.table.wrapping_add(offset), Access::Read);
+        let found = found.filter(|(_, bytes)| *bytes >= DESCRIPTOR);
+        Ok(found.ok_or(Broken)?.0)
     }
 
     /// Takes a descriptor, and finds the one that follows.
@@ -203,22 +238,9 @@ impl Walk {
     }
 }
 
-#[inline(always)]
-fn descriptor(
-    table: &Area,
-    index: u16,
-    memory: &impl Memory,
-    space: &impl Space,
-) -> Result<Descriptor, Broken> {
-    let offset = DESCRIPTOR.wrapping_mul(u64::from(index));
-    let at = table.at(space, offset, DESCRIPTOR).ok_or(Broken)?;
-    let (ipa, rest) = (memory.load64(at), memory.load64(at.plus(8)));
-    Ok(Descriptor {
-        ipa,
-        len: rest as u32,
-        flags: (rest >> 32) as u16,
-        next: (rest >> 48) as u16,
-    })
+/// How many descriptors of a table lie behind one another where it is reached.
+fn whole(table: &Area) -> u16 {
+    u16::try_from(table.behind() / DESCRIPTOR).unwrap_or(u16::MAX)
 }
 
 impl GuestRing {
@@ -233,10 +255,12 @@ impl GuestRing {
             return None;
         }
         let table = DESCRIPTOR.wrapping_mul(u64::from(size));
+        let table = Area::new(space, setup.table, table, Access::Read)?;
         Some(Self {
             size,
             features,
-            table: Area::new(space, setup.table, table, Access::Read)?,
+            whole: whole(&table),
+            table,
             available: Area::new(space, setup.available, available_bytes(size), Access::Read)?,
             used: Area::new(space, setup.used, used_bytes(size), Access::Write)?,
             next: 0,
@@ -315,10 +339,18 @@ impl GuestRing {
     ) -> Result<(), Broken> {
         let entry = USED_ENTRY.wrapping_mul(u64::from(self.entry(self.used_next)));
         let offset = ENTRIES.wrapping_add(entry);
-        // An entry is aligned to 4 bytes only: two regions may meet in it.
-        for (offset, value) in [(offset, u32::from(head)), (offset.wrapping_add(4), len)] {
-            memory.store32(self.used.at(space, offset, 4).ok_or(Broken)?, value);
-        }
+        let (id, behind) = match self.used.whole(offset, USED_ENTRY) {
+            Some(at) => (at, at.plus(4)),
+            // It is aligned to 4 bytes only: two regions may meet in it.
+            None => (
+                self.used.look_up(space, offset, 4).ok_or(Broken)?,
+                self.used
+                    .look_up(space, offset.wrapping_add(4), 4)
+                    .ok_or(Broken)?,
+            ),
+        };
+        memory.store32(id, head.into());
+        memory.store32(behind, len);
         self.used_next = self.used_next.wrapping_add(1);
         Ok(())
     }

@@ -97,13 +97,34 @@ impl Area {
         })
     }
 
+    /// Its IPA.
+    pub const fn ipa(&self) -> u64 {
+        self.ipa
+    }
+
+    /// Where it is reached.
+    pub const fn start(&self) -> At {
+        self.at
+    }
+
+    /// How many of its bytes, or more, lie behind one another from there.
+    pub const fn behind(&self) -> u64 {
+        self.bytes
+    }
+
     /// Where `bytes` at `offset` are reached. `None` only where a single access would go across the border of two regions.
     #[inline(always)]
     pub fn at(&self, space: &impl Space, offset: u64, bytes: u64) -> Option<At> {
-        if offset.wrapping_add(bytes) <= self.bytes {
-            return Some(self.at.plus(offset));
+        match self.whole(offset, bytes) {
+            None => self.at_behind(space, offset, bytes),
+            at => at,
         }
-        self.at_behind(space, offset, bytes)
+    }
+
+    /// The same, if they are in the first of its regions.
+    #[inline(always)]
+    pub fn whole(&self, offset: u64, bytes: u64) -> Option<At> {
+        (offset.wrapping_add(bytes) <= self.bytes).then(|| self.at.plus(offset))
     }
 
     /// The same as a call, for what is done once for many chains.

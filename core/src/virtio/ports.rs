@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::device::Outcome;
 use super::guest_ring::{Broken, GuestRing, Walk};
 use super::memory::{Access, At, Memory, Space};
-use super::queue::Budget;
+use super::queue::{Budget, DESCRIPTOR, instructions};
 
 /// VIRTIO_CONSOLE_F_MULTIPORT.
 pub const MULTIPORT: u64 = 1 << 1;
@@ -24,12 +24,12 @@ pub const CONFIG: [u8; 8] = [0, 0, 0, 0, 2, 0, 0, 0];
 const PORT: u32 = 1;
 /// Most buffers of a chain that are looked at.
 const BUFFERS: u32 = 4;
-/// What a request takes of a slice besides its chain, in descriptors: some 600 instructions.
-const REQUEST: u32 = 3;
+/// What a request takes of a slice besides its chain.
+const REQUEST: u32 = instructions(600);
 /// What a request and its answer take with their chains. Less is not begun with: all of it then happens in one slice.
-const WHOLE: u32 = REQUEST + 4;
+const WHOLE: u32 = REQUEST + 4 * DESCRIPTOR;
 /// What an event takes of one.
-const EVENT: u32 = 1;
+const EVENT: u32 = instructions(200);
 /// Bytes of an announcement (5.3.6.2), without a name.
 const HEAD: usize = 8;
 /// Bytes of the longest.
@@ -211,7 +211,7 @@ impl Ports {
             }
             if !self.sends {
                 self.sends = manager.answer(&mut self.message) || manager.event(&mut self.message);
-                budget.descriptors = budget.descriptors.saturating_sub(EVENT);
+                budget.spend(EVENT);
             }
             if self.sends {
                 if let Some(ring) = messages
@@ -234,12 +234,12 @@ impl Ports {
                 && let Some(ring) = requests
                 && ring.has_next(memory, space)?
             {
-                if budget.descriptors < WHOLE {
+                if budget.left() < WHOLE {
                     return Ok(true);
                 }
                 let mut request = Request::default();
                 let bytes = take(ring, guest, budget, request.as_mut_bytes())?;
-                budget.descriptors = budget.descriptors.saturating_sub(REQUEST);
+                budget.spend(REQUEST);
                 self.sends = manager.request(&request, bytes, &mut self.message);
                 continue;
             }
@@ -390,7 +390,7 @@ fn put<M: Memory, S: Space>(
                 _ => {
                     manager.copy(copied, at, most);
                     copied = copied.wrapping_add(most);
-                    budget.copied(most);
+                    budget.spend(most);
                 }
             }
             ipa = ipa.wrapping_add(most.into());

@@ -4,31 +4,48 @@
 use super::backend_ring::{self, BackendRing, Chain};
 use super::device::Store;
 use super::guest_ring::{self, GuestRing, Walk};
-use super::memory::{Access, Memory, Space};
+use super::memory::{Access, At, Memory, Space};
 
-/// How much a call may do.
+/// How much a call may do, in bytes that could be copied. Whatever it does is counted by a bound for what it takes, not by what the CPU
+/// has executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// Descriptors that may be looked at. A chain counts as one more.
-    pub descriptors: u32,
-    /// Bytes that may be copied.
-    pub bytes: u32,
+pub struct Budget(u32);
+
+/// What a descriptor takes, or the beginning or the end of a chain.
+pub const DESCRIPTOR: u32 = instructions(200);
+
+/// What so many instructions of EL2 are in a budget. 128 bytes take 10 (`Memory::copy`), and two more for their caches.
+pub const fn instructions(number: u32) -> u32 {
+    number.wrapping_mul(32) / 3
 }
 
 impl Budget {
+    /// Nothing may be done any more.
+    pub const SPENT: Self = Self(0);
+
+    /// So many descriptors, and copies of so many bytes.
+    pub const fn of(descriptors: u32, bytes: u32) -> Self {
+        Self(descriptors.wrapping_mul(DESCRIPTOR).wrapping_add(bytes))
+    }
+
     /// Whether nothing more may be done.
-    pub const fn is_spent(&self) -> bool {
-        self.descriptors == 0 || self.bytes == 0
+    pub const fn is_spent(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How many bytes may be copied.
+    pub const fn left(self) -> u32 {
+        self.0
+    }
+
+    /// Something has taken as much as the copy of so many bytes.
+    pub const fn spend(&mut self, bytes: u32) {
+        self.0 = self.0.saturating_sub(bytes);
     }
 
     /// A descriptor was looked at.
     pub const fn look(&mut self) {
-        self.descriptors = self.descriptors.saturating_sub(1);
-    }
-
-    /// Bytes were copied.
-    pub const fn copied(&mut self, bytes: u32) {
-        self.bytes = self.bytes.saturating_sub(bytes);
+        self.spend(DESCRIPTOR);
     }
 }
 
@@ -40,6 +57,16 @@ pub enum Step {
     /// The budget is spent.
     More,
     /// There is no free slot until the backend gives one back.
+    Full,
+}
+
+/// What comes next from the guest.
+enum Next {
+    /// A chain, and a slot for it.
+    Chain(Forward),
+    /// Nothing.
+    Nothing,
+    /// There is no free slot.
     Full,
 }
 
@@ -162,37 +189,39 @@ impl<'a> Queue<'a> {
         space: &impl Space,
         budget: &mut Budget,
     ) -> Result<Step, Broken> {
-        loop {
-            if budget.is_spent() {
-                return Ok(Step::More);
-            }
-            let Some(forward) = &mut self.forward else {
-                match self.next_chain(memory, space)? {
-                    Step::More => {}
-                    step => return Ok(step),
-                }
-                budget.look();
-                continue;
+        while !budget.is_spent() {
+            let mut forward = match self.forward.take() {
+                Some(forward) => forward,
+                None => match self.next_chain(memory, space)? {
+                    Next::Chain(forward) => {
+                        budget.look();
+                        forward
+                    }
+                    Next::Nothing => return Ok(Step::Idle),
+                    Next::Full => return Ok(Step::Full),
+                },
             };
             let (guest, backend) = (&self.guest, &mut self.backend);
             let step = forward.copy_in((guest, backend, self.policy), memory, space, budget)?;
             if step != Step::Idle {
+                self.forward = Some(forward);
                 return Ok(step);
             }
             backend.post(forward.chain, forward.head, memory);
-            self.forward = None;
         }
+        Ok(Step::More)
     }
 
     /// Begins with the next chain of the guest's, if there is one and a slot for it.
-    fn next_chain(&mut self, memory: &impl Memory, space: &impl Space) -> Result<Step, Broken> {
+    #[inline(always)]
+    fn next_chain(&mut self, memory: &impl Memory, space: &impl Space) -> Result<Next, Broken> {
         let again = self.again_next != self.again_end;
         if !again && !self.guest.has_next(memory, space)? {
-            return Ok(Step::Idle);
+            return Ok(Next::Nothing);
         }
         // Before the head is taken, so that chains on their way and those that the backend has are never more than slots.
         let Some(chain) = self.backend.begin() else {
-            return Ok(Step::Full);
+            return Ok(Next::Full);
         };
         let head = match self.next_again() {
             Some(head) => Ok(head),
@@ -202,13 +231,12 @@ impl<'a> Queue<'a> {
             self.backend.drop(chain);
             return Err(Broken::Guest);
         };
-        self.forward = Some(Forward {
+        Ok(Next::Chain(Forward {
             head,
             walk: Walk::new(&self.guest, head),
             chain,
             readable: 0,
-        });
-        Ok(Step::More)
+        }))
     }
 
     fn next_again(&mut self) -> Option<u16> {
@@ -232,51 +260,49 @@ impl<'a> Queue<'a> {
         space: &impl Space,
         budget: &mut Budget,
     ) -> Result<Step, Broken> {
-        loop {
-            if budget.is_spent() {
-                return Ok(Step::More);
-            }
-            let Some(back) = &mut self.back else {
-                match self.next_used(memory)? {
-                    Step::More => {}
-                    step => return Ok(step),
-                }
-                budget.look();
-                continue;
+        while !budget.is_spent() {
+            let mut back = match self.back.take() {
+                Some(back) => back,
+                None => match self.next_used(memory)? {
+                    Some(back) => {
+                        budget.look();
+                        back
+                    }
+                    None => return Ok(Step::Idle),
+                },
             };
             let step = back.copy_out((&self.guest, &self.backend), memory, space, budget)?;
             if step != Step::Idle {
+                self.back = Some(back);
                 return Ok(step);
             }
             self.backend.done(back.head);
-            let given = self.guest.give(back.guest, back.len, memory, space);
-            self.back = None;
-            given?;
+            self.guest.give(back.guest, back.len, memory, space)?;
         }
+        Ok(Step::More)
     }
 
     /// Begins with the next chain that the backend has given back, if there is one.
-    fn next_used(&mut self, memory: &impl Memory) -> Result<Step, Broken> {
+    #[inline(always)]
+    fn next_used(&mut self, memory: &impl Memory) -> Result<Option<Back>, Broken> {
         if self.batch == self.backend.used_next() {
             self.batch = self.backend.used_index(memory)?;
         }
         if self.batch == self.backend.used_next() {
-            return Ok(Step::Idle);
+            return Ok(None);
         }
         let used = self.backend.used(memory)?;
         let exact = self.policy.exact;
-        self.back = Some(Back {
+        let left = if exact { used.len } else { used.writable };
+        Ok(Some(Back {
             head: used.head,
             guest: used.guest,
             len: used.len,
-            walk: used
-                .scattered
-                .then(|| Walk::new(&self.guest, used.guest)),
-            left: if exact { used.len } else { used.writable },
+            walk: (left != 0 && used.scattered).then(|| Walk::new(&self.guest, used.guest)),
+            left,
             slot: used.first_writable,
             offset: 0,
-        });
-        Ok(Step::More)
+        }))
     }
 
     /// Shows the guest what was given back, if a batch of the backend's ends there. `true`: it wants an interrupt.
@@ -294,7 +320,7 @@ impl<'a> Queue<'a> {
     /// Nothing is to be done: asks both sides to tell. `true`: one of them has done something meanwhile.
     pub fn sleep(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
         // While no slot is free, further chains change nothing.
-        let full = self.backend.free() == 0 || self.forward.is_some();
+        let full = self.backend.is_full() || self.forward.is_some();
         let more = !full && self.guest.ask(memory, space)?;
         Ok(self.backend.ask(memory) || more)
     }
@@ -398,10 +424,10 @@ impl Forward {
                 let Some((to, room)) = backend.unfilled(&mut self.chain, memory) else {
                     return Ok(Step::Full);
                 };
-                let bytes = len.min(room).min(budget.bytes);
+                let bytes = len.min(room).min(budget.left());
                 memory.copy(at, to, bytes.into());
                 BackendRing::fill(&mut self.chain, bytes);
-                budget.copied(bytes);
+                budget.spend(bytes);
                 bytes
             };
             self.walk.copied(bytes);
@@ -431,6 +457,7 @@ impl Forward {
 
 impl Back {
     /// Goes on with a chain. [`Step::Idle`]: all its bytes are the guest's.
+    #[inline(always)]
     fn copy_out(
         &mut self,
         (guest, backend): (&GuestRing, &BackendRing),
@@ -438,42 +465,77 @@ impl Back {
         space: &impl Space,
         budget: &mut Budget,
     ) -> Result<Step, Broken> {
-        let slot_bytes = backend.layout().slot_bytes;
+        if self.walk.is_some() {
+            return self.scatter((guest, backend), memory, space, budget);
+        }
         while self.left != 0 {
             if budget.is_spent() {
                 return Ok(Step::More);
             }
-            if self.offset == slot_bytes {
-                self.slot = backend.behind(self.slot);
-                self.offset = 0;
-            }
-            let most = self.left.min(slot_bytes.wrapping_sub(self.offset));
-            let (to, len) = match &mut self.walk {
-                None => (backend.place(self.slot).plus(self.offset.into()), most),
-                Some(walk) => {
-                    let (ipa, len) = walk.rest(Access::Write);
-                    if len == 0 {
-                        budget.look();
-                        // A chain with fewer bytes than there were when it came: the driver has changed it.
-                        if !walk.next(guest, memory, space)? {
-                            return Err(Broken::Guest);
-                        }
-                        continue;
-                    }
-                    let (to, behind) = space.reach(ipa, Access::Write).ok_or(Broken::Guest)?;
-                    (to, len.min(u32::try_from(behind).unwrap_or(u32::MAX)))
-                }
-            };
-            let bytes = most.min(len).min(budget.bytes);
-            let from = backend.bytes(self.slot).plus(self.offset.into());
+            let (from, room) = self.written(backend);
+            let bytes = room.min(budget.left());
+            let to = backend.place(self.slot).plus(self.offset.into());
             memory.copy(from, to, bytes.into());
-            self.offset = self.offset.wrapping_add(bytes);
-            self.left = self.left.wrapping_sub(bytes);
-            budget.copied(bytes);
+            self.copied(bytes, budget);
+        }
+        Ok(Step::Idle)
+    }
+
+    /// The same along the guest's buffers.
+    #[inline(never)]
+    fn scatter(
+        &mut self,
+        (guest, backend): (&GuestRing, &BackendRing),
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        while self.left != 0 {
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+            let walk = self.walk.as_mut().ok_or(Broken::Guest)?;
+            let (ipa, len) = walk.rest(Access::Write);
+            if len == 0 {
+                budget.look();
+                // A chain with fewer bytes than there were when it came: the driver has changed it.
+                if !walk.next(guest, memory, space)? {
+                    return Err(Broken::Guest);
+                }
+                continue;
+            }
+            let (to, behind) = space.reach(ipa, Access::Write).ok_or(Broken::Guest)?;
+            let (from, room) = self.written(backend);
+            let bytes = len
+                .min(room)
+                .min(u32::try_from(behind).unwrap_or(u32::MAX))
+                .min(budget.left());
+            memory.copy(from, to, bytes.into());
+            self.copied(bytes, budget);
             if let Some(walk) = &mut self.walk {
                 walk.copied(bytes);
             }
         }
         Ok(Step::Idle)
+    }
+
+    /// The bytes that come next: where they are in a slot, and how many behind one another are the guest's.
+    #[inline(always)]
+    fn written(&mut self, backend: &BackendRing) -> (At, u32) {
+        let slot_bytes = backend.layout().slot_bytes;
+        if self.offset == slot_bytes {
+            self.slot = backend.behind(self.slot);
+            self.offset = 0;
+        }
+        let from = backend.bytes(self.slot).plus(self.offset.into());
+        (from, self.left.min(slot_bytes.wrapping_sub(self.offset)))
+    }
+
+    /// So many were copied.
+    #[inline(always)]
+    fn copied(&mut self, bytes: u32, budget: &mut Budget) {
+        self.offset = self.offset.wrapping_add(bytes);
+        self.left = self.left.wrapping_sub(bytes);
+        budget.spend(bytes);
     }
 }

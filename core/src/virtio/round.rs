@@ -1,28 +1,16 @@
 //! Whose turn it is in the service thread: deficit round robin between VMs (Shreedhar and Varghese, 1995), and round robin between the
 //! devices of one VM. A VM that floods its queues waits for itself. Nothing here depends on the number of VMs or devices.
 
-use super::queue::Budget;
+use super::queue::{Budget, DESCRIPTOR};
 
 /// Most devices of a service thread.
 pub const MAX_DEVICES: usize = 64;
-/// What a slice may do, so that it is no longer than the longest exit: a descriptor takes some 200 instructions at EL2, the rest of a slice
-/// 600, and the copies 160 a kilobyte. Two requests of 4 KiB with their headers and statuses are not cut for their bytes.
-pub const SLICE: Budget = Budget {
-    descriptors: 10,
-    bytes: 2 * 4096 + 512,
-};
+/// What a slice may do, so that it is no longer than the longest exit, with the 600 instructions that it takes besides: descriptors
+/// or bytes, whatever there is.
+pub const SLICE: Budget = Budget::of(12, 2 * 4096);
 /// What a VM may use in a turn: a few slices. Not less than one, so that a VM which has used more than was left has something in its
 /// next turn.
-const QUANTUM: i32 = 4 * cost_of(SLICE);
-/// A descriptor costs as much as the copy of so many bytes.
-const DESCRIPTOR: i32 = 256;
-
-const fn cost_of(done: Budget) -> i32 {
-    (done.descriptors as i32)
-        .wrapping_mul(DESCRIPTOR)
-        .wrapping_add(done.bytes as i32)
-}
-
+const QUANTUM: i32 = 4 * SLICE.left() as i32;
 /// The devices of a service thread.
 #[derive(Debug)]
 pub struct Round {
@@ -113,8 +101,8 @@ impl Round {
         Some(device as usize)
     }
 
-    /// A device has had a slice, and has done this much. `more`: it has more to do.
-    pub fn did(&mut self, device: usize, done: Budget, more: bool) {
+    /// A device has had a slice, and this is left of its budget. `more`: it has more to do.
+    pub fn did(&mut self, device: usize, rest: Budget, more: bool) {
         let Some(vm) = self.owner.get(device).copied() else {
             return;
         };
@@ -125,7 +113,8 @@ impl Round {
             return;
         };
         // At least something, so that a device which says "more" and does nothing loses its turn as well.
-        *left = left.saturating_sub(cost_of(done).max(DESCRIPTOR));
+        let done = SLICE.left().saturating_sub(rest.left()).max(DESCRIPTOR);
+        *left = left.saturating_sub(done as i32);
         if !more {
             self.ready &= !bit(device as u32);
         }
@@ -144,11 +133,14 @@ mod tests {
 
     use super::*;
 
-    fn done(bytes: u32) -> Budget {
-        Budget {
-            descriptors: 0,
-            bytes,
-        }
+    /// What a whole slice takes.
+    const ALL: i32 = SLICE.left() as i32;
+
+    /// What is left of a slice that has taken so much.
+    fn done(instructions: i32) -> Budget {
+        let mut rest = SLICE;
+        rest.spend(instructions as u32);
+        rest
     }
 
     #[test]
@@ -203,14 +195,13 @@ mod tests {
     #[test]
     fn what_was_used_too_much_is_not_forgiven() {
         let mut round = two();
-        let just_less = done(cost_of(SLICE) as u32 - 1);
         let mut had = [0i64; 2];
         for _ in 0..10_000 {
             let device = round.pick().unwrap();
-            let used = if device == 0 { just_less } else { SLICE };
-            had[device] += i64::from(cost_of(used));
-            let more = device == 1 || round.left[0] > cost_of(used);
-            round.did(device, used, more);
+            let used = if device == 0 { ALL - 1 } else { ALL };
+            had[device] += i64::from(used);
+            let more = device == 1 || round.left[0] > used;
+            round.did(device, done(used), more);
             round.wake(device);
         }
         let apart = (had[0] - had[1]).abs();
@@ -223,8 +214,8 @@ mod tests {
         let mut round = two();
         for _ in 0..1000 {
             let device = round.pick().unwrap();
-            let used = if device == 0 { done(1) } else { SLICE };
-            round.did(device, used, device == 1);
+            let used = if device == 0 { 1 } else { ALL };
+            round.did(device, done(used), device == 1);
             // It has nothing to do until the other one has had a slice.
             if device == 1 {
                 round.wake(0);
@@ -232,16 +223,16 @@ mod tests {
         }
         round.wake(0);
         while round.pick() == Some(1) {
-            round.did(1, SLICE, true);
+            round.did(1, Budget::SPENT, true);
         }
         // It has been picked.
-        round.did(0, SLICE, true);
-        let mut waited = cost_of(SLICE);
+        round.did(0, Budget::SPENT, true);
+        let mut waited = ALL;
         while round.pick() == Some(0) {
-            round.did(0, SLICE, true);
-            waited += cost_of(SLICE);
+            round.did(0, Budget::SPENT, true);
+            waited += ALL;
         }
-        assert!(waited <= QUANTUM + cost_of(SLICE), "{waited}");
+        assert!(waited <= QUANTUM + ALL, "{waited}");
     }
 
     proptest! {
@@ -250,7 +241,7 @@ mod tests {
         #[test]
         fn vms_that_are_always_busy_get_the_same(
             owners in proptest::collection::vec(0u8..6, 2..20),
-            slices in proptest::collection::vec((1u32..=6, 0u32..=4096), 200..600),
+            slices in proptest::collection::vec(DESCRIPTOR as i32..=ALL, 200..600),
         ) {
             let mut round = Round::new();
             for (device, owner) in owners.iter().enumerate() {
@@ -258,15 +249,14 @@ mod tests {
                 round.wake(device);
             }
             let mut had = [0i64; 6];
-            for (descriptors, bytes) in slices {
+            for used in slices {
                 let device = round.pick().unwrap();
-                let done = Budget { descriptors, bytes };
-                had[usize::from(owners[device])] += i64::from(cost_of(done));
-                round.did(device, done, true);
+                had[usize::from(owners[device])] += i64::from(used);
+                round.did(device, done(used), true);
                 let busy = (0..6u8).filter(|vm| owners.contains(vm));
                 let each: Vec<i64> = busy.map(|vm| had[usize::from(vm)]).collect();
                 let apart = each.iter().max().unwrap() - each.iter().min().unwrap();
-                prop_assert!(apart <= i64::from(QUANTUM + 2 * cost_of(SLICE)), "{apart}");
+                prop_assert!(apart <= i64::from(QUANTUM + 2 * ALL), "{apart}");
             }
         }
 
@@ -283,7 +273,7 @@ mod tests {
             (1..=usize::from(others)).for_each(|device| round.wake(device));
             for _ in 0..before {
                 let device = round.pick().unwrap();
-                round.did(device, SLICE, true);
+                round.did(device, Budget::SPENT, true);
             }
             round.wake(0);
             let mut waited = 0;
@@ -292,10 +282,10 @@ mod tests {
                 if device == 0 {
                     break;
                 }
-                round.did(device, SLICE, true);
-                waited += cost_of(SLICE);
+                round.did(device, Budget::SPENT, true);
+                waited += ALL;
             }
-            prop_assert!(waited <= i32::from(others) * (QUANTUM + cost_of(SLICE)), "{waited}");
+            prop_assert!(waited <= i32::from(others) * (QUANTUM + ALL), "{waited}");
         }
     }
 }

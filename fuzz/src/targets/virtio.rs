@@ -49,10 +49,7 @@ const OFFER: Offer = Offer {
     config: &[1, 2, 3],
 };
 
-const SLICE: Budget = Budget {
-    descriptors: 8,
-    bytes: 300,
-};
+const SLICE: Budget = Budget::of(8, 300);
 
 fn seeds() -> Vec<Vec<u8>> {
     // The backend is ready, a chain is posted, slices, the backend gives it back; a reset; a broken descriptor.

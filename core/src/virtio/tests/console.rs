@@ -11,10 +11,11 @@ use bulkhead_abi::device::ring::{self, DESCRIPTOR, ENTRIES, INDEX, NEXT, WRITE};
 use super::devices::Unread;
 use super::parts::*;
 use crate::console::mux::Streams;
+use crate::virtio::console::BYTE;
 use crate::virtio::console::Console;
 use crate::virtio::device::Outcome;
 use crate::virtio::ports::ONE;
-use crate::virtio::queue::Budget;
+use crate::virtio::queue::{self as queues, Budget};
 use crate::virtio::requests::{Release, Requests};
 use crate::virtio::round::SLICE;
 use crate::virtio::transport::{Effect, Offer, Transport, feature, register, status};
@@ -350,10 +351,7 @@ impl World {
                 self.service = true;
             }
             Event::Print(bytes) => self.print(*bytes),
-            Event::Slice { descriptors, bytes } => self.slice(Budget {
-                descriptors: *descriptors,
-                bytes: *bytes,
-            }),
+            Event::Slice { descriptors, bytes } => self.slice(Budget::of(*descriptors, *bytes)),
             Event::Interrupt => self.take_interrupt(),
             Event::Reset => self.reset(),
         }
@@ -366,10 +364,7 @@ impl World {
         let mut waited = 0;
         while !self.requests.release(Release::All) {
             self.service = true;
-            self.slice(Budget {
-                descriptors: 1,
-                bytes: 1,
-            });
+            self.slice(Budget::of(1, 1));
             waited += 1;
             assert!(waited < 3, "it lets go in one slice");
         }
@@ -435,7 +430,8 @@ fn a_slice_is_bounded() {
     let mut world = World::new(true);
     world.run(&Event::Send(vec![300], false));
     world.slice(whole());
-    assert_eq!(world.streams.output.len(), 128);
+    let bytes = (SLICE.left() - queues::DESCRIPTOR).div_ceil(BYTE);
+    assert_eq!(world.streams.output.len(), bytes);
     assert!(world.service, "it goes on at once");
     world.settle();
     assert_eq!(world.printed, 300);

@@ -210,10 +210,7 @@ impl World {
                 return;
             }
             self.service = true;
-            self.slice(Budget {
-                descriptors: 3,
-                bytes: 200,
-            });
+            self.slice(Budget::of(3, 200));
         }
         panic!("the service thread does not let go");
     }
@@ -235,10 +232,9 @@ impl World {
                     self.service = true;
                 }
             }
-            Event::Slice { descriptors, bytes } if self.service => self.slice(Budget {
-                descriptors: *descriptors,
-                bytes: *bytes,
-            }),
+            Event::Slice { descriptors, bytes } if self.service => {
+                self.slice(Budget::of(*descriptors, *bytes))
+            }
             Event::Answer { which, part } if self.backend_told => self.answer(*which, *part),
             Event::Interrupt if self.interrupt && !self.failed => {
                 self.interrupt = false;
@@ -264,10 +260,7 @@ impl World {
             Event::Death => {
                 self.device.end_session();
                 while !self.device.has_let_go() {
-                    self.slice(Budget {
-                        descriptors: 3,
-                        bytes: 200,
-                    });
+                    self.slice(Budget::of(3, 200));
                 }
                 for word in [device_page::READY, device_page::RESTART] {
                     self.put(word, 0);
@@ -370,10 +363,7 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.service {
-                self.slice(Budget {
-                    descriptors: 2,
-                    bytes: 300,
-                });
+                self.slice(Budget::of(2, 300));
             } else if self.backend_told {
                 self.answer(0, 255);
             } else if self.interrupt && !self.failed {
@@ -442,10 +432,7 @@ fn a_backend_that_ends_with_requests_fails_a_device_with_state_and_no_other() {
             seed: 1,
         });
         while world.service {
-            world.slice(Budget {
-                descriptors: 9,
-                bytes: 900,
-            });
+            world.slice(Budget::of(9, 900));
         }
         world.happens(&Event::Death);
         assert_eq!(world.failed, failed);
@@ -500,10 +487,7 @@ fn a_chain_that_comes_while_the_service_thread_goes_to_sleep() {
     let says = reached(setup().used + ring::avail_event(GUEST_SIZE));
     let index = reached(setup().available + ring::INDEX);
     *world.ram.race.borrow_mut() = Some((says, vec![(index, 1)]));
-    world.slice(Budget {
-        descriptors: 9,
-        bytes: 900,
-    });
+    world.slice(Budget::of(9, 900));
     assert!(world.service);
 }
 
@@ -519,20 +503,14 @@ fn a_queue_that_comes_back_is_another_one() {
     };
     world.happens(&request(1));
     while world.service {
-        world.slice(Budget {
-            descriptors: 9,
-            bytes: 900,
-        });
+        world.slice(Budget::of(9, 900));
     }
     world.backend.look(&world.ram);
     assert_eq!(world.backend.has.len(), 1);
     world.happens(&Event::ResetQueue);
     world.happens(&request(2));
     while world.service {
-        world.slice(Budget {
-            descriptors: 9,
-            bytes: 900,
-        });
+        world.slice(Budget::of(9, 900));
     }
     assert!(world.device.has_let_go(), "until the backend has let go");
     world.settle();
@@ -545,10 +523,7 @@ fn a_queue_that_comes_back_is_another_one() {
 fn a_polled_device_is_served_without_a_word_to_or_from_its_driver() {
     for first in [Event::Reset, Event::ResetQueue, Event::Restart] {
         let mut world = World::of(POLLED, POLICY, false);
-        let budget = Budget {
-            descriptors: 9,
-            bytes: 900,
-        };
+        let budget = Budget::of(9, 900);
         world.slice(budget);
         assert!(!world.device.is_live());
         let flags = reached(setup().used);
@@ -582,19 +557,13 @@ fn a_backend_is_told_of_its_session() {
     assert_eq!(world.get(device_page::READY), 1);
     world.backend_told = false;
     while world.service {
-        world.slice(Budget {
-            descriptors: 9,
-            bytes: 900,
-        });
+        world.slice(Budget::of(9, 900));
     }
     assert!(world.device.is_live() && world.backend_told, "it is live");
     world.backend_told = false;
     world.device.end_session();
     while !world.device.has_let_go() {
-        world.slice(Budget {
-            descriptors: 9,
-            bytes: 900,
-        });
+        world.slice(Budget::of(9, 900));
     }
     assert!(world.backend_told, "it has ended");
 }

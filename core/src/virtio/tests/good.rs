@@ -91,10 +91,9 @@ impl World {
                 self.requests += u32::from(made);
                 self.service |= self.driver.notifies(&self.ram);
             }
-            Event::Slice { descriptors, bytes } if self.service => self.slice(Budget {
-                descriptors: *descriptors,
-                bytes: *bytes,
-            }),
+            Event::Slice { descriptors, bytes } if self.service => {
+                self.slice(Budget::of(*descriptors, *bytes))
+            }
             Event::Answer {
                 which,
                 part,
@@ -129,10 +128,7 @@ impl World {
     }
 
     fn restart(&mut self) {
-        let all = || Budget {
-            descriptors: 3,
-            bytes: 100,
-        };
+        let all = || Budget::of(3, 100);
         while self.queue.back(&self.ram, &Vm, &mut all()).unwrap() == Step::More {}
         while self.queue.end_session(&self.ram, &Vm, &mut all()).unwrap() == Step::More {}
         self.interrupt |= self.queue.publish_to_guest(&self.ram, &Vm).unwrap();
@@ -147,10 +143,7 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..10_000 {
             if self.service {
-                self.slice(Budget {
-                    descriptors: 2,
-                    bytes: 300,
-                });
+                self.slice(Budget::of(2, 300));
             } else if self.backend_awake {
                 self.happens(&Event::Answer {
                     which: 0,
@@ -314,10 +307,7 @@ fn a_batch_is_seen_as_a_whole() {
             seed,
         });
     }
-    world.slice(Budget {
-        descriptors: 100,
-        bytes: 1000,
-    });
+    world.slice(Budget::of(100, 1000));
     world.backend.look(&world.ram);
     for _ in 0..3 {
         world.backend.answer(&world.ram, 0, 255);
@@ -326,10 +316,7 @@ fn a_batch_is_seen_as_a_whole() {
     let index = |world: &World| world.ram.get16(reached(setup().used + 2));
     let mut slices = 0;
     while index(&world) == 0 {
-        world.slice(Budget {
-            descriptors: 1,
-            bytes: 100,
-        });
+        world.slice(Budget::of(1, 100));
         slices += 1;
     }
     assert!(slices > 3, "it was cut");
@@ -365,10 +352,7 @@ fn who_goes_to_sleep_looks_once_more() {
         indirect: false,
         seed: 1,
     });
-    let budget = Budget {
-        descriptors: 100,
-        bytes: 100,
-    };
+    let budget = Budget::of(100, 100);
     world.slice(budget);
     let says = WINDOW.start + layout().ring.available + ring::used_event(SLOTS);
     let index = WINDOW.start + layout().ring.used + ring::INDEX;
@@ -402,10 +386,7 @@ fn rings_of_a_new_session_are_zeros() {
     let mut driver = Driver::new(Features::default(), true);
     let mut queue = queue(&ram, driver.features, POLICY);
     driver.request(&ram, &[1], &[1], false, 1);
-    let mut budget = Budget {
-        descriptors: 100,
-        bytes: 100,
-    };
+    let mut budget = Budget::of(100, 100);
     queue.forward(&ram, &Vm, &mut budget).unwrap();
     assert!(queue.publish_to_backend(&ram));
     let mut backend = Backend::new(true);

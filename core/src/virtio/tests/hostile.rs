@@ -16,10 +16,7 @@ const FEATURES: Features = Features {
     polled: false,
 };
 
-const PLENTY: Budget = Budget {
-    descriptors: 1000,
-    bytes: 1 << 20,
-};
+const PLENTY: Budget = Budget::of(1000, 1 << 20);
 
 fn raw(ram: &Ram, index: u16, ipa: u64, len: u32, flags: u16, next: u16) {
     let at = setup().table + 16 * u64::from(index);
@@ -378,10 +375,7 @@ fn an_id_of_before_a_reset() {
     let backend = BackendRing::new(layout(), store.slots);
     let mut queue = Queue::new(guest, backend, POLICY, store.again);
     queue.begin_session(&ram);
-    let mut budget = Budget {
-        descriptors: 3,
-        bytes: 100,
-    };
+    let mut budget = Budget::of(3, 100);
     queue.forward(&ram, &Vm, &mut budget).unwrap();
     queue.publish_to_backend(&ram);
     assert_eq!(queue.backend().outstanding(), 1);
@@ -484,7 +478,7 @@ proptest! {
                     raw(&ram, *index, *ipa, *len, *flags, *next);
                 }
                 Poke::Slice { descriptors, bytes } => {
-                    let mut budget = Budget { descriptors: *descriptors, bytes: *bytes };
+                    let mut budget = Budget::of(*descriptors, *bytes);
                     let back = queue.back(&ram, &Vm, &mut budget);
                     let told = queue.publish_to_guest(&ram, &Vm);
                     let forward = queue.forward(&ram, &Vm, &mut budget);

@@ -530,7 +530,7 @@ proptest! {
                     world.service = true;
                 }
                 Event::Slice(descriptors) => {
-                    let budget = Budget { descriptors: *descriptors, ..SLICE };
+                    let budget = Budget::of(*descriptors, 8192);
                     world.slice(budget).expect("no rule was broken");
                 }
                 Event::Take => {

@@ -79,10 +79,7 @@ fn queues_take_turns() {
         let index = setup().available + ring::INDEX;
         let taken = posted(&layout()).wrapping_add(2);
         put(&ram, index, &taken.to_le_bytes());
-        let mut budget = Budget {
-            descriptors: 9,
-            bytes: 100,
-        };
+        let mut budget = Budget::of(9, 100);
         device.slice(requests.look(), &ram, &Vm, &mut budget);
         slices += 1;
         assert!(slices < 25, "1000 bytes of each, 100 at a time");
