@@ -317,7 +317,10 @@ pub fn yield_point(vcpu: &mut Vcpu) {
 fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     let mut wakes_at = vcpu.deadlines.next().unwrap_or(u64::MAX);
     if vcpu.needs_full_switch {
-        if vcpu.slot == IDLE {
+        if vcpu.vm.is_none() {
+            if IO && vcpu.slot != IDLE {
+                put_service(vcpu, pcpu, wakes_at);
+            }
             return;
         }
         wakes_at = wakes_at.min(vcpu_put_full(vcpu, pcpu));
@@ -339,6 +342,19 @@ fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     vcpu.left = reg::cycles();
     if let Some(at) = vcpu.context.timers.virtual_due() {
         wakes_at = wakes_at.min(virtual_wakes_at(vcpu, at));
+    }
+    if wakes_at != u64::MAX {
+        vcpu.sleeps = true;
+        pcpu.set_wake(vcpu.slot, wakes_at);
+    }
+}
+
+/// Ends the turn of a service thread, which is to be woken at this time: what its copies have brought about is no guest's.
+#[inline(never)]
+fn put_service(vcpu: &mut Vcpu, pcpu: &mut Pcpu, wakes_at: u64) {
+    timer::settle();
+    if reg::serror_is_pending() {
+        cpu::serror();
     }
     if wakes_at != u64::MAX {
         vcpu.sleeps = true;
@@ -396,10 +412,15 @@ fn virtual_wakes_at(vcpu: &Vcpu, at: u64) -> u64 {
 #[inline(always)]
 fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     let slot = vcpu.slot;
-    if slot == IDLE {
+    // Threads without a guest leave the registers of the vCPU that was here where they are.
+    if vcpu.vm.is_none() {
         gic::signal_nothing();
+        if IO && vcpu.sleeps {
+            vcpu.sleeps = false;
+            pcpu.wakes(slot);
+        }
         vcpu.pcpu = Some(pcpu);
-        if mailbox::has_mail(vcpu.id) {
+        if slot == IDLE && mailbox::has_mail(vcpu.id) {
             upcall::deliver_mail(vcpu);
         }
         return deadlines::set_timer(vcpu);

@@ -103,7 +103,7 @@ pub struct Vcpu {
     pub pcpu: Option<&'static mut Pcpu>,
     /// Whether a switch must save and restore more than most vCPUs have: a GPPT VM's GIC, the
     /// physical timer, a budget of events, debug registers, performance monitors, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
-    /// for the idle thread too, which has no state at all and is a special case for that reason.
+    /// for idle and service threads too, which have no state at all and are a special case for that reason.
     pub needs_full_switch: bool,
     /// Whether the vCPU has the EL1 physical timer to itself.
     pub has_ptimer: bool,
@@ -375,7 +375,6 @@ impl Vcpu {
     /// Turns this state into that of service thread `index`, on the pCPU of `idle`, which has been started.
     pub fn become_service(&mut self, idle: &Self, index: usize, slot: usize) {
         self.gic = idle.gic;
-        self.sort();
         self.slot = slot;
         self.id = service_thread(index);
         self.service = Some(index);

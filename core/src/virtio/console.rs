@@ -272,7 +272,7 @@ impl Begun {
         let (ipa, len) = self.walk.rest(access);
         if len == 0 {
             budget.look();
-            let more = self.walk.next(ring, memory, space)?;
+            let more = self.walk.go(ring, memory, space)?;
             return Ok(if more { Look::Again } else { Look::End });
         }
         let (at, behind) = space.reach(ipa, access).ok_or(Broken)?;

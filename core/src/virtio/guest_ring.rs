@@ -132,6 +132,17 @@ impl Walk {
         Ok(true)
     }
 
+    /// The same as a call, for what is not done with each request.
+    #[inline(never)]
+    pub fn go(
+        &mut self,
+        ring: &GuestRing,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Result<bool, Broken> {
+        self.next(ring, memory, space)
+    }
+
     /// Whether no buffer follows.
     #[inline(always)]
     pub const fn is_at_last(&self) -> bool {

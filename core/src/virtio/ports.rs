@@ -328,7 +328,7 @@ fn take<M: Memory, S: Space>(
     budget.look();
     for _ in 0..BUFFERS {
         budget.look();
-        if !walk.next(ring, memory, space)? {
+        if !walk.go(ring, memory, space)? {
             break;
         }
         let (mut ipa, mut len) = walk.rest(Access::Read);
@@ -366,7 +366,7 @@ fn put<M: Memory, S: Space>(
             break;
         }
         budget.look();
-        if !walk.next(ring, memory, space)? {
+        if !walk.go(ring, memory, space)? {
             break;
         }
         let (mut ipa, mut len) = walk.rest(Access::Write);

@@ -499,7 +499,7 @@ impl Back {
             if len == 0 {
                 budget.look();
                 // A chain with fewer bytes than there were when it came: the driver has changed it.
-                if !walk.next(guest, memory, space)? {
+                if !walk.go(guest, memory, space)? {
                     return Err(Broken::Guest);
                 }
                 continue;

@@ -3,7 +3,8 @@
 //! In each of `rounds=` rounds it writes the first `most=` sectors, with runs of sectors in one order and a pattern in
 //! which each word names its sector and the round, and reads them with runs of another length in another order. Up to
 //! `depth=` requests are in flight; it sleeps until the device's interrupt. Between rounds it takes the device from under
-//! requests and starts it anew. `sectors=` is how many it should have. A read-only disk has to stay as it is.
+//! requests and starts it anew. `sectors=` is how many it should have. A read-only disk has to stay as it is. Its SIMD registers keep a
+//! pattern meanwhile, whoever copies on its CPU.
 //!
 //! It says how long it had to wait for an answer at most while it read, and how many requests had none then. In the first `stops=` rounds, in
 //! which somebody takes away what serves the disk, `waiting=` of them should have waited, for `us=` at least.
@@ -13,7 +14,7 @@
 use bulkhead_guests::mmio::read32;
 use bulkhead_guests::virtio;
 use bulkhead_guests::virtio::disk::{DEPTH, Disk, SECTOR};
-use bulkhead_guests::{Board, check, gic, guest, println, sysreg, timer};
+use bulkhead_guests::{Board, check, gic, guest, println, simd, sysreg, timer};
 use virtio_drivers::Result;
 use virtio_drivers::transport::DeviceType;
 
@@ -76,6 +77,8 @@ fn main(board: &'static Board) {
         },
     };
     user.name();
+    let seed = timer::now();
+    simd::fill(seed);
     let used = if user.disk.is_read_only() {
         user.only_read()
     } else {
@@ -84,6 +87,7 @@ fn main(board: &'static Board) {
     let Some(mut user) = used else {
         return println!("FAIL disk: it cannot be driven again");
     };
+    check::equal("SIMD registers", simd::damage(seed), 0);
     println!("disk: {} interrupts", user.interrupts);
     check::holds("it interrupts", user.interrupts > 0, "it did not");
     check::equal("answers without an interrupt", user.lost, 0);
