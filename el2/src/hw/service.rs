@@ -1,6 +1,5 @@
 //! Memory that the map of a service thread's pCPU shows besides EL2's own: the state of the service thread, and memory of VMs.
 
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{MAX_SERVICE_THREADS, PAGE};
@@ -9,6 +8,13 @@ use bulkhead_core::virtio::pages;
 
 /// Attempts to change a word that a VM writes, too, before the thread does something else: its stores can make each attempt fail.
 const TRIES: usize = 16;
+
+core::arch::global_asm!(include_str!("copy.s"));
+
+unsafe extern "C" {
+    /// Copies bytes; the places do not overlap.
+    fn copy_mapped(to: u64, from: u64, bytes: u64);
+}
 
 /// Memory of VMs as the pCPU of a service thread has it mapped.
 #[derive(Clone, Copy, Debug)]
@@ -43,78 +49,11 @@ impl Memory for Mapped {
     accesses!(load32 store32 u32, "ldr {0:w}, [{1}]", "str {0:w}, [{1}]");
     accesses!(load64 store64 u64, "ldr {0}, [{1}]", "str {0}, [{1}]");
 
-    #[inline(never)]
+    #[inline(always)]
     fn copy(&self, from: At, to: At, bytes: u64) {
-        // Q0 to Q3 are those of the vCPU that was here last, which are kept by whoever needs the registers (ADR 17).
-        let mut kept = MaybeUninit::<[u128; 4]>::uninit();
         // SAFETY: [R-SERVICE] both ranges are in memory of VMs that this pCPU has mapped, and a budget bounds them. Unaligned accesses
-        // to Normal memory are allowed (SCTLR_EL2.A is 0). Vector registers have at the end what they had, and interrupts are masked.
-        unsafe {
-            core::arch::asm!(
-                ".arch_extension fp",
-                ".arch_extension simd",
-                "cmp {left}, #64",
-                "b.lo 5f",
-                "stp q0, q1, [{kept}]",
-                "stp q2, q3, [{kept}, #32]",
-                "subs {left}, {left}, #128",
-                "b.lo 3f",
-                "2:",
-                "ldp q0, q1, [{from}], #32",
-                "ldp q2, q3, [{from}], #32",
-                "stp q0, q1, [{to}], #32",
-                "stp q2, q3, [{to}], #32",
-                "ldp q0, q1, [{from}], #32",
-                "ldp q2, q3, [{from}], #32",
-                "stp q0, q1, [{to}], #32",
-                "stp q2, q3, [{to}], #32",
-                "subs {left}, {left}, #128",
-                "b.hs 2b",
-                // Less than 128 are left, and so many say the lowest bits, which have not changed.
-                "3:",
-                "tbz {left}, #6, 4f",
-                "ldp q0, q1, [{from}], #32",
-                "ldp q2, q3, [{from}], #32",
-                "stp q0, q1, [{to}], #32",
-                "stp q2, q3, [{to}], #32",
-                "4:",
-                "ldp q2, q3, [{kept}, #32]",
-                "ldp q0, q1, [{kept}]",
-                "5:",
-                "tbz {left}, #5, 6f",
-                "ldp {a}, {b}, [{from}], #16",
-                "ldp {c}, {d}, [{from}], #16",
-                "stp {a}, {b}, [{to}], #16",
-                "stp {c}, {d}, [{to}], #16",
-                "6:",
-                "tbz {left}, #4, 7f",
-                "ldp {a}, {b}, [{from}], #16",
-                "stp {a}, {b}, [{to}], #16",
-                "7:",
-                "tbz {left}, #3, 8f",
-                "ldr {a}, [{from}], #8",
-                "str {a}, [{to}], #8",
-                "8:",
-                "tbz {left}, #2, 9f",
-                "ldr {a:w}, [{from}], #4",
-                "str {a:w}, [{to}], #4",
-                "9:",
-                "tbz {left}, #1, 12f",
-                "ldrh {a:w}, [{from}], #2",
-                "strh {a:w}, [{to}], #2",
-                "12:",
-                "tbz {left}, #0, 13f",
-                "ldrb {a:w}, [{from}]",
-                "strb {a:w}, [{to}]",
-                "13:",
-                left = inout(reg) bytes => _,
-                from = inout(reg) from.address() => _,
-                to = inout(reg) to.address() => _,
-                kept = in(reg) kept.as_mut_ptr(),
-                a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
-                options(nostack),
-            );
-        }
+        // to Normal memory are allowed (SCTLR_EL2.A is 0).
+        unsafe { copy_mapped(to.address(), from.address(), bytes) }
     }
 }
 

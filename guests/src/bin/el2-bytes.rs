@@ -7,16 +7,23 @@
 // Assembly that takes the place of functions which the compiler calls.
 #![allow(unsafe_code)]
 
-use bulkhead_guests::{Board, check, guest, println};
+use bulkhead_guests::{Board, check, guest, println, simd};
 use core::cmp::Ordering;
 use core::hint::black_box;
 
 core::arch::global_asm!(include_str!("../../../el2/src/hw/bytes.s"));
+core::arch::global_asm!(include_str!("../../../el2/src/hw/copy.s"));
+
+unsafe extern "C" {
+    fn copy_mapped(to: *mut u8, from: *const u8, bytes: usize);
+}
 
 guest!(main = main);
 
 /// Lengths that are tried: more than two turns of the longest loop.
-const LENGTHS: usize = 200;
+const LENGTHS: usize = 280;
+/// What the vector registers are filled with.
+const SEED: u64 = 0x0f1e_2d3c_4b5a_6978;
 /// Alignments.
 const SHIFTS: usize = 8;
 /// Bytes of an area: the longest value, with room in front and behind.
@@ -39,13 +46,20 @@ fn wrong(area: &[u8; ROOM], expected: impl Fn(usize) -> u8) -> Option<usize> {
     (0..ROOM).find(|place| area[*place] != black_box(expected(*place)))
 }
 
-fn copies(from: &mut [u8; ROOM], to: &mut [u8; ROOM]) -> Result<(), (usize, usize, usize)> {
+fn copies(
+    from: &mut [u8; ROOM],
+    to: &mut [u8; ROOM],
+    copy: fn(&mut [u8], &[u8]),
+) -> Result<(), (usize, usize, usize)> {
     for length in 0..LENGTHS {
         for (source, target) in (0..SHIFTS).flat_map(|s| (0..SHIFTS).map(move |t| (s, t))) {
             set(from, |place| pattern(place, 1));
             set(to, |place| pattern(place, 2));
             let (source_end, target_end) = (source + length, target + length);
-            black_box(&mut to[target..target_end]).copy_from_slice(&from[source..source_end]);
+            copy(
+                black_box(&mut to[target..target_end]),
+                &from[source..source_end],
+            );
             let is_as_expected = wrong(to, |place| match place.checked_sub(target) {
                 Some(at) if at < length => pattern(source + at, 1),
                 _ => pattern(place, 2),
@@ -56,6 +70,12 @@ fn copies(from: &mut [u8; ROOM], to: &mut [u8; ROOM]) -> Result<(), (usize, usiz
         }
     }
     Ok(())
+}
+
+/// By what EL2 copies between VMs, which use the vector registers.
+fn by_vectors(to: &mut [u8], from: &[u8]) {
+    // SAFETY: two slices of this length.
+    unsafe { copy_mapped(to.as_mut_ptr(), from.as_ptr(), to.len()) }
 }
 
 fn fills(to: &mut [u8; ROOM]) -> Result<(), (usize, usize, usize)> {
@@ -111,7 +131,16 @@ fn report(name: &str, result: Result<(), (usize, usize, usize)>) {
 
 fn main(_: &Board) {
     let (mut one, mut other) = ([0; ROOM], [0; ROOM]);
-    report("copies", copies(&mut one, &mut other));
+    report(
+        "copies",
+        copies(&mut one, &mut other, <[u8]>::copy_from_slice),
+    );
+    simd::fill(SEED);
+    report(
+        "copies of VMs' memory",
+        copies(&mut one, &mut other, by_vectors),
+    );
+    check::equal("vector registers", simd::damage(SEED), 0);
     report("fills", fills(&mut other));
     report("compares", compares(&mut one, &mut other));
     check::done();
