@@ -98,6 +98,18 @@ struct Found {
     may_write: bool,
 }
 
+impl Found {
+    /// The address `offset` bytes behind its start, and how many bytes lie behind it; 0 if there is none, or it may not be written.
+    #[inline(always)]
+    fn behind(&self, offset: u64, writes: bool) -> (u64, u64) {
+        if offset < self.size && (self.may_write || !writes) {
+            let at = self.address.wrapping_add(offset);
+            return (at, self.size.wrapping_sub(offset));
+        }
+        (0, 0)
+    }
+}
+
 /// The regions of a VM, and the row of the first of them.
 type Regions = (&'static [Region], usize);
 
@@ -118,21 +130,23 @@ impl<'a> VmSpace<'a> {
     /// The virtual address of an IPA, and how many bytes from there on lie behind one another; 0 if the VM may not access it so.
     #[inline(never)]
     fn find(&self, ipa: u64, writes: bool) -> (u64, u64) {
-        let mut found = self.recent.get();
-        if ipa.wrapping_sub(found.ipa) >= found.size {
-            found = self.region(ipa);
-            self.recent.set(found);
-        }
+        let found = self.recent.get();
         let offset = ipa.wrapping_sub(found.ipa);
-        if offset < found.size && (found.may_write || !writes) {
-            let at = found.address.wrapping_add(offset);
-            return (at, found.size.wrapping_sub(offset));
+        if offset < found.size {
+            return found.behind(offset, writes);
         }
-        (0, 0)
+        self.find_anew(ipa, writes)
+    }
+
+    /// The same in another region than that before.
+    #[inline(never)]
+    fn find_anew(&self, ipa: u64, writes: bool) -> (u64, u64) {
+        let found = self.region(ipa);
+        self.recent.set(found);
+        found.behind(ipa.wrapping_sub(found.ipa), writes)
     }
 
     /// The region of an IPA. A VM's regions are in the order of their IPAs (invariant `table-order`), and may be many.
-    #[inline(never)]
     fn region(&self, ipa: u64) -> Found {
         let behind = self.regions.partition_point(|region| region.ipa <= ipa);
         let index = behind.wrapping_sub(1);

@@ -205,6 +205,7 @@ impl<'a> Device<'a> {
     }
 
     /// Lets go of a queue or of all. Nothing of the guest's memory behind them is used afterwards.
+    #[inline(never)]
     fn let_go(&mut self, what: Release, memory: &impl Memory) {
         for (index, place) in self.places.iter_mut().enumerate() {
             if what != Release::All && what != Release::Queue(index as u16) {
@@ -288,6 +289,7 @@ impl<'a> Device<'a> {
     }
 
     /// Begins the session when the backend is ready for it and the guest drives the device.
+    #[inline(never)]
     fn wait(&mut self, memory: &impl Memory, outcome: &mut Outcome) {
         if !self.driven || self.session.look(memory, self.window) != News::Ready {
             return;
@@ -311,6 +313,7 @@ impl<'a> Device<'a> {
     }
 
     /// Takes what the backend has given back, and then what it has not, in slices.
+    #[inline(never)]
     fn end(
         &mut self,
         memory: &impl Memory,

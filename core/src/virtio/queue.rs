@@ -183,6 +183,7 @@ impl<'a> Queue<'a> {
     }
 
     /// Takes chains from the guest's ring to the backend's. [`Self::publish_to_backend`] follows.
+    #[inline(never)]
     pub fn forward(
         &mut self,
         memory: &impl Memory,
