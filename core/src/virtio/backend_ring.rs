@@ -237,40 +237,35 @@ impl<'a> BackendRing<'a> {
         })
     }
 
-    /// Room for readable bytes at the end of the chain: where, and how many. `None`: there is no free slot.
+    /// Room at the end of the chain for bytes that the backend reads, or behind all these for such that it writes: how many. `None`: there is no
+    /// free slot.
     #[inline(always)]
-    pub fn unfilled(&mut self, chain: &mut Chain, memory: &impl Memory) -> Option<(At, u32)> {
-        if chain.filled == self.layout.slot_bytes {
-            self.extend(chain, 0, memory)?;
+    pub fn room(&mut self, chain: &mut Chain, writable: bool, memory: &impl Memory) -> Option<u32> {
+        let is_first = writable && chain.first_writable == NONE;
+        // A chain that has nothing readable begins with a slot that is written.
+        let is_needed = is_first && chain.filled != 0;
+        if is_needed || chain.filled == self.layout.slot_bytes {
+            self.extend(chain, memory)?;
         }
-        let at = self
-            .layout
-            .at(self.layout.slot(chain.last))
-            .plus(u64::from(chain.filled));
-        Some((at, self.layout.slot_bytes.wrapping_sub(chain.filled)))
-    }
-
-    /// Counts readable bytes that were written to [`Self::unfilled`].
-    pub const fn fill(chain: &mut Chain, bytes: u32) {
-        chain.filled = chain.filled.wrapping_add(bytes);
-    }
-
-    /// Room for bytes that the backend writes, at the end of the chain, behind all readable ones: how many. `None`: there is no free slot.
-    #[inline(always)]
-    pub fn unwritten(&mut self, chain: &mut Chain, memory: &impl Memory) -> Option<u32> {
-        if chain.first_writable == NONE {
-            // A chain that has nothing readable begins with such a slot.
-            if chain.filled != 0 {
-                self.extend(chain, 0, memory)?;
-            }
+        if is_first {
             chain.first_writable = chain.last;
-        } else if chain.filled == self.layout.slot_bytes {
-            self.extend(chain, WRITE, memory)?;
         }
         Some(self.layout.slot_bytes.wrapping_sub(chain.filled))
     }
 
-    /// Lets the backend write the next bytes of [`Self::unwritten`], which are for this place.
+    /// Where [`Self::room`] is.
+    #[inline(always)]
+    pub fn end(&self, chain: &Chain) -> At {
+        self.bytes(chain.last).plus(u64::from(chain.filled))
+    }
+
+    /// Counts readable bytes that were written there.
+    #[inline(always)]
+    pub const fn fill(chain: &mut Chain, bytes: u32) {
+        chain.filled = chain.filled.wrapping_add(bytes);
+    }
+
+    /// Lets the backend write the next bytes there, which are for this place.
     #[inline(always)]
     pub fn let_write(&mut self, chain: &mut Chain, to: At, bytes: u32) {
         let begin = to.minus(chain.filled.into());
@@ -284,13 +279,14 @@ impl<'a> BackendRing<'a> {
         chain.writable = chain.writable.wrapping_add(bytes);
     }
 
-    /// Adds a slot, behind a last one whose descriptor gets these flags.
-    fn extend(&mut self, chain: &mut Chain, flags: u16, memory: &impl Memory) -> Option<()> {
+    /// Adds a slot.
+    #[inline(never)]
+    fn extend(&mut self, chain: &mut Chain, memory: &impl Memory) -> Option<()> {
         let next = self.take()?;
         if let Some(last) = self.of_mut(chain.last) {
             last.next = next;
         }
-        self.describe(chain, flags | NEXT, next, memory);
+        self.describe(chain, NEXT, next, memory);
         (chain.last, chain.filled) = (next, 0);
         Some(())
     }
@@ -298,6 +294,8 @@ impl<'a> BackendRing<'a> {
     /// Writes the descriptor of the last slot.
     #[inline(always)]
     fn describe(&self, chain: &Chain, flags: u16, next: u16, memory: &impl Memory) {
+        let is_writable = chain.first_writable != NONE;
+        let flags = flags | if is_writable { WRITE } else { 0 };
         let entry = DESCRIPTOR.wrapping_mul(u64::from(chain.last));
         let at = self.layout.at(self.layout.ring.table.wrapping_add(entry));
         memory.store64(at, self.layout.slot(chain.last));
@@ -307,12 +305,7 @@ impl<'a> BackendRing<'a> {
 
     /// Posts a chain that holds the guest's chain `guest`. The backend sees it with [`Self::publish`].
     pub fn post(&mut self, chain: Chain, guest: u16, memory: &impl Memory) {
-        let flags = if chain.first_writable == NONE {
-            0
-        } else {
-            WRITE
-        };
-        self.describe(&chain, flags, 0, memory);
+        self.describe(&chain, 0, 0, memory);
         let newest = self.newest;
         if chain.scattered
             && let Some(slot) = self.of_mut(chain.first_writable)

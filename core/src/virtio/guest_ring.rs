@@ -125,7 +125,7 @@ impl Walk {
         );
         let found = self.descriptor(memory, space)?;
         if found.flags & INDIRECT != 0 {
-            self.enter(ring, found, memory, space)?;
+            *self = self.enter(ring, found, memory, space)?;
         } else {
             self.took(found)?;
         }
@@ -177,12 +177,12 @@ impl Walk {
     /// Goes on in an indirect table. It is the last descriptor of the ring's own table that names one (2.7.5.3.2).
     #[inline(never)]
     fn enter(
-        &mut self,
+        mut self,
         ring: &GuestRing,
         found: Descriptor,
         memory: &impl Memory,
         space: &impl Space,
-    ) -> Result<(), Broken> {
+    ) -> Result<Self, Broken> {
         let bytes = u64::from(found.len);
         let count = bytes / DESCRIPTOR;
         let fits =
@@ -199,7 +199,8 @@ impl Walk {
         if found.flags & INDIRECT != 0 {
             return Err(Broken);
         }
-        self.took(found)
+        self.took(found)?;
+        Ok(self)
     }
 
     /// Reads the next descriptor.

@@ -60,16 +60,6 @@ pub enum Step {
     Full,
 }
 
-/// What comes next from the guest.
-enum Next {
-    /// A chain, and a slot for it.
-    Chain(Forward),
-    /// Nothing.
-    Nothing,
-    /// There is no free slot.
-    Full,
-}
-
 /// Who has broken a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
@@ -191,38 +181,36 @@ impl<'a> Queue<'a> {
         budget: &mut Budget,
     ) -> Result<Step, Broken> {
         while !budget.is_spent() {
-            let mut forward = match self.forward.take() {
-                Some(forward) => forward,
-                None => match self.next_chain(memory, space)? {
-                    Next::Chain(forward) => {
-                        budget.look();
-                        forward
-                    }
-                    Next::Nothing => return Ok(Step::Idle),
-                    Next::Full => return Ok(Step::Full),
-                },
-            };
+            if self.forward.is_none() {
+                match self.next_chain(memory, space)? {
+                    Step::More => budget.look(),
+                    step => return Ok(step),
+                }
+            }
             let (guest, backend) = (&self.guest, &mut self.backend);
+            let Some(forward) = &mut self.forward else {
+                continue;
+            };
             let step = forward.copy_in((guest, backend, self.policy), memory, space, budget)?;
             if step != Step::Idle {
-                self.forward = Some(forward);
                 return Ok(step);
             }
             backend.post(forward.chain, forward.head, memory);
+            self.forward = None;
         }
         Ok(Step::More)
     }
 
     /// Begins with the next chain of the guest's, if there is one and a slot for it.
     #[inline(always)]
-    fn next_chain(&mut self, memory: &impl Memory, space: &impl Space) -> Result<Next, Broken> {
+    fn next_chain(&mut self, memory: &impl Memory, space: &impl Space) -> Result<Step, Broken> {
         let again = self.again_next != self.again_end;
         if !again && !self.guest.has_next(memory, space)? {
-            return Ok(Next::Nothing);
+            return Ok(Step::Idle);
         }
         // Before the head is taken, so that chains on their way and those that the backend has are never more than slots.
         let Some(chain) = self.backend.begin() else {
-            return Ok(Next::Full);
+            return Ok(Step::Full);
         };
         let head = match self.next_again() {
             Some(head) => Ok(head),
@@ -232,12 +220,13 @@ impl<'a> Queue<'a> {
             self.backend.drop(chain);
             return Err(Broken::Guest);
         };
-        Ok(Next::Chain(Forward {
+        self.forward = Some(Forward {
             head,
             walk: Walk::new(&self.guest, head),
             chain,
             readable: 0,
-        }))
+        });
+        Ok(Step::More)
     }
 
     fn next_again(&mut self) -> Option<u16> {
@@ -414,23 +403,19 @@ impl Forward {
             // Behind each slot that is full, or each region that ends, it goes on.
             let (at, behind) = space.reach(ipa, access).ok_or(Broken::Guest)?;
             let len = len.min(u32::try_from(behind).unwrap_or(u32::MAX));
-            let bytes = if access == Access::Write {
-                let Some(room) = backend.unwritten(&mut self.chain, memory) else {
-                    return Ok(Step::Full);
-                };
-                let bytes = len.min(room);
+            let writable = access == Access::Write;
+            let Some(room) = backend.room(&mut self.chain, writable, memory) else {
+                return Ok(Step::Full);
+            };
+            let mut bytes = len.min(room);
+            if writable {
                 backend.let_write(&mut self.chain, at, bytes);
-                bytes
             } else {
-                let Some((to, room)) = backend.unfilled(&mut self.chain, memory) else {
-                    return Ok(Step::Full);
-                };
-                let bytes = len.min(room).min(budget.left());
-                memory.copy(at, to, bytes.into());
+                bytes = bytes.min(budget.left());
+                memory.copy(at, backend.end(&self.chain), bytes.into());
                 BackendRing::fill(&mut self.chain, bytes);
                 budget.spend(bytes);
-                bytes
-            };
+            }
             self.walk.copied(bytes);
             if bytes != len {
                 // Another slot, which takes as long as a descriptor does.
