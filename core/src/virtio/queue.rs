@@ -251,40 +251,40 @@ impl<'a> Queue<'a> {
         budget: &mut Budget,
     ) -> Result<Step, Broken> {
         while !budget.is_spent() {
-            let mut back = match self.back.take() {
-                Some(back) => back,
-                None => match self.next_used(memory)? {
-                    Some(back) => {
-                        budget.look();
-                        back
-                    }
-                    None => return Ok(Step::Idle),
-                },
+            if self.back.is_none() {
+                match self.next_used(memory)? {
+                    Step::More => budget.look(),
+                    step => return Ok(step),
+                }
+            }
+            let Some(back) = &mut self.back else {
+                continue;
             };
             let step = back.copy_out((&self.guest, &self.backend), memory, space, budget)?;
             if step != Step::Idle {
-                self.back = Some(back);
                 return Ok(step);
             }
-            self.backend.done(back.head);
-            self.guest.give(back.guest, back.len, memory, space)?;
+            let (head, guest, len) = (back.head, back.guest, back.len);
+            self.back = None;
+            self.backend.done(head);
+            self.guest.give(guest, len, memory, space)?;
         }
         Ok(Step::More)
     }
 
     /// Begins with the next chain that the backend has given back, if there is one.
     #[inline(always)]
-    fn next_used(&mut self, memory: &impl Memory) -> Result<Option<Back>, Broken> {
+    fn next_used(&mut self, memory: &impl Memory) -> Result<Step, Broken> {
         if self.batch == self.backend.used_next() {
             self.batch = self.backend.used_index(memory)?;
         }
         if self.batch == self.backend.used_next() {
-            return Ok(None);
+            return Ok(Step::Idle);
         }
         let used = self.backend.used(memory)?;
         let exact = self.policy.exact;
         let left = if exact { used.len } else { used.writable };
-        Ok(Some(Back {
+        self.back = Some(Back {
             head: used.head,
             guest: used.guest,
             len: used.len,
@@ -292,7 +292,8 @@ impl<'a> Queue<'a> {
             left,
             slot: used.first_writable,
             offset: 0,
-        }))
+        });
+        Ok(Step::More)
     }
 
     /// Shows the guest what was given back, if a batch of the backend's ends there. `true`: it wants an interrupt.
