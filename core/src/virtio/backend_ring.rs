@@ -131,8 +131,9 @@ pub struct BackendRing<'a> {
     published: u16,
     /// Entry of the used ring that comes next.
     used_next: u16,
-    /// Number of chains that the backend has.
+    /// Number of chains that the backend has, and of bytes that it may write there.
     outstanding: u16,
+    writable: u32,
     oldest: u16,
     newest: u16,
 }
@@ -149,6 +150,7 @@ impl<'a> BackendRing<'a> {
             published: 0,
             used_next: 0,
             outstanding: 0,
+            writable: 0,
             oldest: NONE,
             newest: NONE,
         }
@@ -169,6 +171,11 @@ impl<'a> BackendRing<'a> {
         self.outstanding
     }
 
+    /// Number of bytes that it may write in these.
+    pub const fn writable(&self) -> u32 {
+        self.writable
+    }
+
     /// Whether no slot is free.
     pub const fn is_full(&self) -> bool {
         self.free == NONE && self.fresh == self.layout.size
@@ -178,7 +185,8 @@ impl<'a> BackendRing<'a> {
     pub const fn forget(&mut self) {
         (self.free, self.fresh) = (NONE, 0);
         (self.next, self.published, self.used_next) = (0, 0, 0);
-        (self.outstanding, self.oldest, self.newest) = (0, NONE, NONE);
+        (self.outstanding, self.writable) = (0, 0);
+        (self.oldest, self.newest) = (NONE, NONE);
     }
 
     /// Makes the rings in the window empty, for a backend that has let go of everything.
@@ -323,6 +331,7 @@ impl<'a> BackendRing<'a> {
         }
         self.newest = chain.head;
         self.outstanding = self.outstanding.wrapping_add(1);
+        self.writable = self.writable.wrapping_add(chain.writable);
         let entry = AVAILABLE_ENTRY.wrapping_mul(u64::from(self.entry(self.next)));
         let offset = self.layout.ring.available.wrapping_add(ENTRIES);
         memory.store16(self.layout.at(offset.wrapping_add(entry)), chain.head);
@@ -405,7 +414,7 @@ impl<'a> BackendRing<'a> {
             return;
         };
         slot.guest = NONE;
-        let (older, newer) = (slot.older, slot.newer);
+        let (older, newer, writable) = (slot.older, slot.newer, slot.writable);
         match self.of_mut(older) {
             Some(slot) => slot.newer = newer,
             None => self.oldest = newer,
@@ -415,6 +424,7 @@ impl<'a> BackendRing<'a> {
             None => self.newest = older,
         }
         self.outstanding = self.outstanding.wrapping_sub(1);
+        self.writable = self.writable.wrapping_sub(writable);
     }
 
     /// Where the bytes of a slot are.

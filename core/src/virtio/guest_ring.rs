@@ -56,6 +56,8 @@ pub struct GuestRing {
     used_next: u16,
     /// The index that the driver sees in the used ring.
     published: u16,
+    /// The driver sees that it is to notify the device, as it does before anybody has told it.
+    asks: bool,
 }
 
 /// A descriptor as it was read.
@@ -279,6 +281,7 @@ impl GuestRing {
             filled: 0,
             used_next: 0,
             published: 0,
+            asks: true,
         })
     }
 
@@ -323,20 +326,35 @@ impl GuestRing {
             (FLAGS, 0)
         };
         memory.store16(self.used.at(space, offset, 2).ok_or(Broken)?, value);
+        self.asks = true;
         // Either the driver sees this when it has added a chain, or the chain is seen here.
         fence(Ordering::SeqCst);
         let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
         Ok(index != self.next)
     }
 
-    /// Tells the driver that it need not notify the device, which looks by itself. With EVENT_IDX nothing needs to be said: the
-    /// entry of which the device wants to be notified lies behind.
+    /// Tells the driver that it need not notify the device, which looks by itself, or has no use for more. With EVENT_IDX the entry of which
+    /// the device wants to be notified lies behind as many as the ring has, and not before: some drivers notify of whatever comes behind that
+    /// entry, and not of itself alone.
     #[inline(always)]
-    pub fn hush(&self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
-        if !self.features.event_idx {
-            let at = self.used.look_up(space, FLAGS, 2).ok_or(Broken)?;
-            memory.store16(at, NO_NOTIFY);
+    pub fn hush(&mut self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
+        if self.asks {
+            self.hush_anew(memory, space)?;
         }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn hush_anew(&mut self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
+        self.asks = false;
+        let (offset, value) = if self.features.event_idx {
+            let behind = self.next.wrapping_add(self.size);
+            (ring::avail_event(self.size), behind)
+        } else {
+            (FLAGS, NO_NOTIFY)
+        };
+        let at = self.used.look_up(space, offset, 2).ok_or(Broken)?;
+        memory.store16(at, value);
         Ok(())
     }
 

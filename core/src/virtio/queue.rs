@@ -49,6 +49,9 @@ impl Budget {
     }
 }
 
+/// How many of the largest chains a backend can write before the device wants to know of more buffers.
+const SUPPLY: u32 = 4;
+
 /// What a call has left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -205,8 +208,12 @@ impl<'a> Queue<'a> {
     #[inline(always)]
     fn next_chain(&mut self, memory: &impl Memory, space: &impl Space) -> Result<Step, Broken> {
         let again = self.again_next != self.again_end;
-        if !again && !self.guest.has_next(memory, space)? {
-            return Ok(Step::Idle);
+        if !again {
+            if !self.guest.has_next(memory, space)? {
+                return Ok(Step::Idle);
+            }
+            // Until there are no more.
+            self.guest.hush(memory, space)?;
         }
         // Before the head is taken, so that chains on their way and those that the backend has are never more than slots.
         let Some(chain) = self.backend.begin() else {
@@ -312,12 +319,29 @@ impl<'a> Queue<'a> {
     pub fn sleep(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
         // While no slot is free, further chains change nothing.
         let full = self.backend.is_full() || self.forward.is_some();
-        let more = !full && self.guest.ask(memory, space)?;
+        let more = if full {
+            false
+        } else if self.is_supplied() {
+            self.guest.hush(memory, space)?;
+            false
+        } else {
+            self.guest.ask(memory, space)?
+        };
         Ok(self.backend.ask(memory) || more)
     }
 
+    /// Whether the backend has buffers to write to for some of the largest chains, of a queue that has nothing to read. Further ones are taken
+    /// when it has given one back: the driver need not notify the device of each that it puts there. What counts is bytes, because a frame may
+    /// take several buffers.
+    fn is_supplied(&self) -> bool {
+        let Policy {
+            readable, writable, ..
+        } = self.policy;
+        readable == 0 && self.backend.writable() >= writable.saturating_mul(SUPPLY)
+    }
+
     /// The device looks by itself: the driver need not notify it.
-    pub fn hush(&self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
+    pub fn hush(&mut self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
         Ok(self.guest.hush(memory, space)?)
     }
 

@@ -203,6 +203,93 @@ proptest! {
     }
 }
 
+/// A queue of buffers for the backend to write to, as a network has one: four of the largest are enough for the moment.
+const BUFFERS: Policy = Policy {
+    readable: 0,
+    writable: 60,
+    ..POLICY
+};
+
+fn buffer(bytes: u32) -> Event {
+    Event::Request {
+        readable: [].into(),
+        writable: [bytes].into(),
+        indirect: false,
+        seed: 0,
+    }
+}
+
+proptest! {
+    /// A backend that has enough is not told of more, and has all of them when it has given one back.
+    #[test]
+    fn each_buffer_comes_back_once(
+        event_idx: bool,
+        events in proptest::collection::vec(
+            prop_oneof![events(), (1u32..=60).prop_map(buffer), Just(buffer(60))].prop_filter(
+                "buffers only",
+                |event| match event {
+                    Event::Request { readable, writable, .. } => {
+                        readable.is_empty() && writable.iter().sum::<u32>() <= 60
+                    }
+                    _ => true,
+                }
+            ),
+            1..120,
+        ),
+    ) {
+        let features = Features { indirect: true, event_idx, polled: false };
+        run(features, BUFFERS, &events);
+    }
+}
+
+/// Who has as many buffers as he needs is not notified of more, whether the driver compares as it should or notifies of all that comes behind
+/// the entry that it was told. Who has few is.
+#[test]
+fn a_backend_that_has_buffers_is_not_told_of_more() {
+    for event_idx in [true, false] {
+        let features = Features {
+            indirect: false,
+            event_idx,
+            polled: false,
+        };
+        let mut world = World::new(features, BUFFERS);
+        (0..4).for_each(|_| world.happens(&buffer(60)));
+        world.slice(Budget::of(100, 1000));
+        assert!(!world.service);
+        let asked = |world: &World| {
+            let at = setup().used + ring::avail_event(GUEST_SIZE);
+            world
+                .ram
+                .get16(reached(at))
+                .wrapping_sub(world.driver.index())
+        };
+        for _ in 0..3 {
+            world.happens(&buffer(60));
+            assert!(!world.service, "it has four, and is told of more");
+            assert!(!event_idx || (1..=u16::from(GUEST_SIZE)).contains(&asked(&world)));
+        }
+        assert_eq!(world.queue.backend().outstanding(), 4);
+        let answer = Event::Answer {
+            which: 0,
+            part: 255,
+            publish: true,
+        };
+        world.happens(&answer);
+        assert!(world.service, "it has given one back");
+        world.slice(Budget::of(100, 1000));
+        assert_eq!(world.queue.backend().outstanding(), 6, "all the others");
+        for _ in 0..3 {
+            world.happens(&answer);
+            world.slice(Budget::of(100, 1000));
+        }
+        assert_eq!(world.queue.backend().outstanding(), 3);
+        world.happens(&Event::Interrupt);
+        world.service = false;
+        world.happens(&buffer(60));
+        assert!(world.service, "it has three");
+    }
+}
+
 /// The index of each ring passes 65,536.
 #[test]
 fn indices_wrap() {

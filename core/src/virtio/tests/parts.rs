@@ -257,6 +257,11 @@ impl Driver {
         }
     }
 
+    /// The index that the device sees.
+    pub const fn index(&self) -> u16 {
+        self.index
+    }
+
     /// Where the buffers of a descriptor are.
     fn part(number: u16) -> u64 {
         0x4000_0800 + PART * u64::from(number)
