@@ -287,6 +287,9 @@ fn a_backend_that_has_buffers_is_not_told_of_more() {
         world.service = false;
         world.happens(&buffer(60));
         assert!(world.service, "it has three");
+        world.slice(Budget::of(100, 1000));
+        world.happens(&buffer(60));
+        assert!(!world.service, "it has four again");
     }
 }
 

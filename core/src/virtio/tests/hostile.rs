@@ -7,7 +7,7 @@ use bulkhead_abi::device::ring::{ENTRIES, INDEX, INDIRECT, NEXT, WRITE};
 
 use super::parts::*;
 use crate::virtio::backend_ring::BackendRing;
-use crate::virtio::guest_ring::{Features, GuestRing, Setup};
+use crate::virtio::guest_ring::{self, Features, GuestRing, Setup, Walk};
 use crate::virtio::queue::{Broken, Budget, Queue, Step};
 
 const FEATURES: Features = Features {
@@ -287,6 +287,58 @@ fn a_ring_across_two_regions() {
         assert_eq!(ram.get32(reached(entry + 4)), 5);
     }
     assert_eq!(ram.get16(reached(setup.used + INDEX)), GUEST_SIZE);
+}
+
+/// The same for the table of descriptors, the ring's own and an indirect one, where the border lies between two of them and in the midst of
+/// one, which is nowhere as a whole.
+#[test]
+fn a_table_across_two_regions() {
+    let border = 0x4000_2480;
+    for (behind, expected) in [(0, Ok([7, 9])), (8, Err(guest_ring::Broken))] {
+        let ram = Ram::new();
+        let table = border - 16 - behind;
+        for (at, ipa, flags) in [(table, BUFFER + 7, NEXT), (table + 16, BUFFER + 9, 0)] {
+            put(&ram, at, &ipa.to_le_bytes());
+            let rest = 1 | u64::from(flags) << 32 | 1 << 48;
+            put(&ram, at + 8, &rest.to_le_bytes());
+        }
+        raw(&ram, 0, table, 32, INDIRECT, 0);
+        let indirect = walked(&GuestRing::new(&setup(), FEATURES, &Vm).unwrap(), &ram);
+        assert_eq!(indirect, expected, "indirect, {behind}");
+        if behind == 0 {
+            let own = GuestRing::new(&Setup { table, ..setup() }, FEATURES, &Vm).unwrap();
+            assert_eq!(walked(&own, &ram), expected, "its own");
+        }
+    }
+}
+
+/// Where the two buffers of chain 0 lie.
+fn walked(ring: &GuestRing, ram: &Ram) -> Result<[u64; 2], guest_ring::Broken> {
+    let mut walk = Walk::new(ring, 0);
+    let mut found = [0; 2];
+    for place in &mut found {
+        assert!(walk.next(ring, ram, &Vm)?);
+        *place = walk.buffer().0 - BUFFER;
+    }
+    Ok(found)
+}
+
+/// A buffer that takes many slots takes more than one slice.
+#[test]
+fn slots_of_a_long_buffer_are_counted() {
+    let ram = Ram::new();
+    let mut queue = queue(&ram, FEATURES, POLICY);
+    raw(&ram, 0, BUFFER, LARGEST, WRITE, 0);
+    available(&ram, 0, &[0]);
+    let slices = (1..20).find(|_| {
+        let step = queue.forward(&ram, &Vm, &mut Budget::of(3, 0)).unwrap();
+        step == Step::Idle
+    });
+    assert_eq!(
+        slices,
+        Some(3),
+        "a chain, a descriptor and six further slots"
+    );
 }
 
 /// A backend that has one chain, and gives this back.
