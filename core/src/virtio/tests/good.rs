@@ -293,6 +293,21 @@ fn a_backend_that_has_buffers_is_not_told_of_more() {
     }
 }
 
+/// Of a request with something to read it is told, however many it has.
+#[test]
+fn a_backend_with_requests_is_told_of_more() {
+    let policy = Policy {
+        readable: 1,
+        ..BUFFERS
+    };
+    let mut world = World::new(Features::default(), policy);
+    for _ in 0..6 {
+        world.happens(&buffer(60));
+        assert!(core::mem::take(&mut world.service));
+        world.slice(Budget::of(100, 1000));
+    }
+}
+
 /// The index of each ring passes 65,536.
 #[test]
 fn indices_wrap() {
