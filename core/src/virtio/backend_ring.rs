@@ -248,7 +248,12 @@ impl<'a> BackendRing<'a> {
     /// Room at the end of the chain for bytes that the backend reads, or behind all these for such that it writes: how many. `None`: there is no
     /// free slot.
     #[inline(always)]
-    pub fn room(&mut self, chain: &mut Chain, writable: bool, memory: &impl Memory) -> Option<u32> {
+    pub fn space_left(
+        &mut self,
+        chain: &mut Chain,
+        writable: bool,
+        memory: &impl Memory,
+    ) -> Option<u32> {
         let is_first = writable && chain.first_writable == NONE;
         // A chain that has nothing readable begins with a slot that is written.
         let is_needed = is_first && chain.filled != 0;
@@ -261,7 +266,7 @@ impl<'a> BackendRing<'a> {
         Some(self.layout.slot_bytes.wrapping_sub(chain.filled))
     }
 
-    /// Where [`Self::room`] is.
+    /// Where [`Self::space_left`] is.
     #[inline(always)]
     pub fn end(&self, chain: &Chain) -> At {
         self.bytes(chain.last).plus(u64::from(chain.filled))

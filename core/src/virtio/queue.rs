@@ -50,7 +50,7 @@ impl Budget {
 }
 
 /// How many of the largest chains a backend can write before the device wants to know of more buffers.
-const SUPPLY: u32 = 4;
+pub const SUPPLY: u32 = 4;
 
 /// What a call has left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -429,10 +429,10 @@ impl Forward {
             let (at, behind) = space.reach(ipa, access).ok_or(Broken::Guest)?;
             let len = len.min(u32::try_from(behind).unwrap_or(u32::MAX));
             let writable = access == Access::Write;
-            let Some(room) = backend.room(&mut self.chain, writable, memory) else {
+            let Some(free) = backend.space_left(&mut self.chain, writable, memory) else {
                 return Ok(Step::Full);
             };
-            let mut bytes = len.min(room);
+            let mut bytes = len.min(free);
             if writable {
                 backend.let_write(&mut self.chain, at, bytes);
             } else {
@@ -483,8 +483,8 @@ impl Back {
             if budget.is_spent() {
                 return Ok(Step::More);
             }
-            let (from, room) = self.written(backend);
-            let bytes = room.min(budget.left());
+            let (from, most) = self.written(backend);
+            let bytes = most.min(budget.left());
             let to = backend.place(self.slot).plus(self.offset.into());
             memory.copy(from, to, bytes.into());
             self.copied(bytes, budget);
@@ -516,9 +516,9 @@ impl Back {
                 continue;
             }
             let (to, behind) = space.reach(ipa, Access::Write).ok_or(Broken::Guest)?;
-            let (from, room) = self.written(backend);
+            let (from, most) = self.written(backend);
             let bytes = len
-                .min(room)
+                .min(most)
                 .min(u32::try_from(behind).unwrap_or(u32::MAX))
                 .min(budget.left());
             memory.copy(from, to, bytes.into());

@@ -15,6 +15,7 @@ use bulkhead_core::control::APART_US;
 use bulkhead_core::sched::balance;
 use bulkhead_core::sched::bound::DRAIN_NS;
 use bulkhead_core::vgic::Distributor;
+use bulkhead_core::virtio::queue::{Budget, SUPPLY};
 use bulkhead_core::virtio::round::SLICE;
 
 use checkout::{root, text};
@@ -95,8 +96,10 @@ fn numbers_in_decisions_are_those_of_the_code() {
             4 * balance::PERIOD_MS
         ),
     );
-    assert_eq!(SLICE.descriptors, 10);
-    says("0024", "**A slice has ten descriptors.**");
+    assert_eq!(SLICE, Budget::of(12, 8192));
+    says("0024", "**A slice is twelve descriptors and two pages");
+    assert_eq!(SUPPLY, 4);
+    says("0024", "while the backend has four of the largest");
     let (request, message) = (size_of::<Request>(), size_of::<Message>());
     says(
         "0027",
