@@ -427,12 +427,12 @@ impl Forward {
             }
             // Behind each slot that is full, or each region that ends, it goes on.
             let (at, behind) = space.reach(ipa, access).ok_or(Broken::Guest)?;
-            let len = len.min(u32::try_from(behind).unwrap_or(u32::MAX));
+            let here = len.min(u32::try_from(behind).unwrap_or(u32::MAX));
             let writable = access == Access::Write;
             let Some(free) = backend.space_left(&mut self.chain, writable, memory) else {
                 return Ok(Step::Full);
             };
-            let mut bytes = len.min(free);
+            let mut bytes = here.min(free);
             if writable {
                 backend.let_write(&mut self.chain, at, bytes);
             } else {
@@ -443,7 +443,7 @@ impl Forward {
             }
             self.walk.copied(bytes);
             if bytes != len {
-                // Another slot, which takes as long as a descriptor does.
+                // Another slot, or another region, which takes as long as a descriptor does.
                 budget.look();
             }
         }

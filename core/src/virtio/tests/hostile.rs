@@ -341,6 +341,18 @@ fn slots_of_a_long_buffer_are_counted() {
     );
 }
 
+/// So does one that lies across regions, however few slots it takes.
+#[test]
+fn regions_of_a_buffer_are_counted() {
+    let ram = Ram::new();
+    let mut queue = queue(&ram, FEATURES, POLICY);
+    raw(&ram, 0, 0x4000_2480 - 50, 100, WRITE, 0);
+    available(&ram, 0, &[0]);
+    let steps = [Step::More, Step::Idle];
+    let slices = steps.map(|_| queue.forward(&ram, &Vm, &mut Budget::of(3, 0)).unwrap());
+    assert_eq!(slices, steps);
+}
+
 /// A backend that has one chain, and gives this back.
 fn given(give: impl FnOnce(&Ram, &mut Backend)) -> Result<Step, Broken> {
     let ram = Ram::new();
