@@ -71,11 +71,15 @@ pub struct Request {
     pub vm: u16,
     /// Number of a vCPU of it, from 0; 0 where none is asked for.
     pub vcpu: u16,
-    /// Must be 0.
-    pub reserved: u32,
+    /// [`TRIAL`] or 0, where limits are changed; else 0.
+    pub flags: u32,
     /// What [`Kind`] says; others must be 0.
     pub values: [u64; 4],
 }
+
+/// In [`Request::flags`]: nothing is changed, and the answer is what it would be. For [`Kind::Weight`], [`Kind::Cap`], [`Kind::Budget`] and
+/// [`Kind::Pool`].
+pub const TRIAL: u32 = 1;
 
 /// Number of values in a [`Message`].
 pub const VALUES: usize = 14;
@@ -245,6 +249,14 @@ impl Kind {
             self,
             Self::Vcpu | Self::Time | Self::Waits | Self::Exits | Self::Registers
         )
+    }
+
+    /// The flags that the request may have.
+    pub const fn flags(self) -> u32 {
+        match self {
+            Self::Weight | Self::Cap | Self::Budget | Self::Pool => TRIAL,
+            _ => 0,
+        }
     }
 
     /// How many of the values of the request may be other than 0.

@@ -158,10 +158,13 @@ impl Board for OfManager {
         }
     }
 
-    fn change(&mut self, index: usize, change: Change) -> Result<(), Denied> {
-        let done = orders::try_manage(|_| LIMITS.change(plan().vcpus, index, change));
+    fn change(&mut self, index: usize, change: Change, is_trial: bool) -> Result<(), Denied> {
+        let done =
+            orders::try_manage(|_| LIMITS.change_or_try(plan().vcpus, index, change, is_trial));
         done.ok_or(Denied::Busy)?.map_err(Denied::Refused)?;
-        orders::follow_limits(index);
+        if !is_trial {
+            orders::follow_limits(index);
+        }
         Ok(())
     }
 

@@ -100,8 +100,8 @@ pub trait Board {
     fn shut_down(&mut self, vm: usize) -> Result<u64, Denied>;
     /// Gives an order about a VM.
     fn order(&mut self, order: Order, vm: usize) -> Result<(), Denied>;
-    /// Changes the limits of a VM's vCPUs.
-    fn change(&mut self, vm: usize, change: Change) -> Result<(), Denied>;
+    /// Changes the limits of a VM's vCPUs, or only says whether that could be done.
+    fn change(&mut self, vm: usize, change: Change, is_trial: bool) -> Result<(), Denied>;
     /// What the devices of a VM have had of the service thread: slices, nanoseconds, the longest.
     fn service(&self, vm: usize) -> [u64; 3];
     /// The last crash of a VM.

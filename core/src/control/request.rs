@@ -85,7 +85,7 @@ pub fn check(plan: &Plan<'_>, own: usize, request: &Request, bytes: u32) -> Resu
     let vm_unused = request.vm != 0 && !kind.is_about_vm();
     let vcpu_unused = request.vcpu != 0 && !kind.is_about_vcpu();
     if request.number == 0
-        || request.reserved != 0
+        || request.flags & !kind.flags() != 0
         || vm_unused
         || vcpu_unused
         || unused.any(|value| *value != 0)

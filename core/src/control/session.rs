@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use bulkhead_abi::control::{
     EVENT_LIMITS, EVENT_OUTPUT, EVENT_STATE, Message, OUTPUT_DATA, Refusal as Told, Request,
-    Status, VALUES, VERSION,
+    Status, TRIAL, VALUES, VERSION,
 };
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Class, Region, RegionKind};
@@ -276,7 +276,10 @@ impl<B: Board> InSession<'_, B> {
                 fill(message, &[left.unwrap_or(0)]);
                 left.map(drop)
             }
-            Command::Change(change, vm) => self.board.change(vm, change),
+            Command::Change(change, vm) => {
+                let is_trial = request.flags & TRIAL != 0;
+                self.board.change(vm, change, is_trial)
+            }
             Command::Memory(vm, ipa, most) => self.memory(message, vm, ipa, most),
             Command::Output(vm, from, most) => {
                 self.output(message, vm, from, most);

@@ -26,6 +26,8 @@ pub(super) struct Fake {
     pub(super) busy: u32,
     pub(super) orders: Vec<(Order, usize)>,
     pub(super) changes: Vec<(usize, Change)>,
+    /// Those that were only tried.
+    pub(super) trials: Vec<(usize, Change)>,
     /// VMs that were asked to stop.
     pub(super) shut_down: Vec<usize>,
     /// What is answered to them.
@@ -69,6 +71,7 @@ impl Fake {
             busy: 0,
             orders: Vec::new(),
             changes: Vec::new(),
+            trials: Vec::new(),
             shut_down: Vec::new(),
             denies: None,
             published: Published::new(),
@@ -130,9 +133,13 @@ impl Board for Fake {
         self.orders.push((order, vm));
         Ok(())
     }
-    fn change(&mut self, vm: usize, change: Change) -> Result<(), Denied> {
+    fn change(&mut self, vm: usize, change: Change, is_trial: bool) -> Result<(), Denied> {
         self.done()?;
-        self.changes.push((vm, change));
+        if is_trial {
+            self.trials.push((vm, change));
+        } else {
+            self.changes.push((vm, change));
+        }
         Ok(())
     }
     fn service(&self, vm: usize) -> [u64; 3] {
@@ -181,7 +188,7 @@ pub(super) fn request(kind: Kind, values: [u64; 4]) -> Request {
         number: 77,
         vm: u16::from(kind.is_about_vm()),
         vcpu: 0,
-        reserved: 0,
+        flags: 0,
         values,
     }
 }

@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Kind, Message, Request, Status, VERSION, right,
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, Request, Status, TRIAL, VERSION, right,
 };
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::Class;
@@ -63,7 +63,7 @@ fn what_is_wrong_in_any_field_has_no_effect() {
         (|it| it.kind = Kind::ALL.len() as u16 + 1, Status::Kind),
         (|it| it.kind = 0x101, Status::Kind),
         (|it| it.number = 0, Status::Reserved),
-        (|it| it.reserved = 1, Status::Reserved),
+        (|it| it.flags = 2, Status::Reserved),
         (|it| it.vcpu = 1, Status::Reserved),
         (|it| it.values[0] = 1, Status::Reserved),
         (|it| it.values[3] = 1 << 63, Status::Reserved),
@@ -135,6 +135,22 @@ fn orders_and_changes_are_those_that_were_asked_for() {
         Change::Pool(6),
     ];
     assert_eq!(world.board.changes, changes.map(|change| (1, change)));
+    for (kind, values) in [(Kind::Weight, [8, 0, 0, 0]), (Kind::Budget, [5, 6, 0, 0])] {
+        let mut trial = request(kind, values);
+        trial.flags = TRIAL;
+        assert_eq!(world.status(&trial), Some(Status::Done));
+        trial.flags = TRIAL << 1 | TRIAL;
+        assert_eq!(world.status(&trial), Some(Status::Reserved));
+    }
+    let budget = Change::Server {
+        budget: 5,
+        period: 6,
+    };
+    assert_eq!(world.board.trials, [(1, Change::Weight(8)), (1, budget)]);
+    assert_eq!(world.board.changes.len(), 4, "nothing more has changed");
+    let mut trial = request(Kind::Start, [0; 4]);
+    trial.flags = TRIAL;
+    assert_eq!(world.status(&trial), Some(Status::Reserved));
     for (kind, value) in [
         (Kind::Weight, 1 << 16),
         (Kind::Pool, 1 << 32),

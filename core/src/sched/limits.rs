@@ -183,6 +183,21 @@ impl Limits {
     ///
     /// The reason for a refusal; nothing has changed then.
     pub fn change(&self, vcpus: &[Vcpu], vm: usize, change: Change) -> Result<(), Refusal> {
+        self.change_or_try(vcpus, vm, change, false)
+    }
+
+    /// The same; a trial changes nothing and says what the change would say.
+    ///
+    /// # Errors
+    ///
+    /// The reason for a refusal.
+    pub fn change_or_try(
+        &self,
+        vcpus: &[Vcpu],
+        vm: usize,
+        change: Change,
+        is_trial: bool,
+    ) -> Result<(), Refusal> {
         let own = |vcpu: &Vcpu| usize::from(vcpu.vm) == vm;
         let after = |id: usize| {
             let vcpu = self.of(vcpus, id)?;
@@ -223,7 +238,7 @@ impl Limits {
             }
         }
         found?;
-        for (id, _) in rows().filter(|(_, row)| own(row)) {
+        for (id, _) in rows().filter(|(_, row)| !is_trial && own(row)) {
             if let Some(vcpu) = after(id) {
                 self.store(id, &vcpu);
             }
@@ -408,6 +423,30 @@ mod tests {
         assert!(limits.change(&rows, 3, server(3 * MS)).is_err());
         assert_eq!(limits.change(&rows, 1, server(6 * MS)), Ok(()));
         assert_eq!(limits.change(&rows, 3, server(3 * MS)), Ok(()));
+    }
+
+    /// What a trial says is what the change says, and nothing has changed behind it.
+    #[test]
+    fn a_trial_changes_nothing() {
+        let (rows, limits) = (rows(), Limits::new());
+        let server = |budget| Change::Server {
+            budget,
+            period: 10 * MS,
+        };
+        for (vm, change) in [
+            (2, Change::Weight(7)),
+            (3, server(3 * MS)),
+            (3, server(8 * MS)),
+            (2, server(MS)),
+        ] {
+            let before: Vec<Option<Vcpu>> =
+                (0..rows.len()).map(|id| limits.of(&rows, id)).collect();
+            let said = limits.change_or_try(&rows, vm, change, true);
+            let behind: Vec<Option<Vcpu>> =
+                (0..rows.len()).map(|id| limits.of(&rows, id)).collect();
+            assert_eq!(before, behind, "{change:?}");
+            assert_eq!(said, limits.change(&rows, vm, change), "{change:?}");
+        }
     }
 
     #[test]

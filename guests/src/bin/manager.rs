@@ -7,7 +7,8 @@
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, VERSION, right,
+    EVENT_LIMITS, EVENT_STATE, Kind, Message, Phase, Refusal, Request, Status, TRIAL, VERSION,
+    right,
 };
 use bulkhead_guests::virtio::port::{ControlPort, expect};
 use bulkhead_guests::{Board, check, gic, guest, println, timer};
@@ -182,6 +183,47 @@ fn limits(port: &mut ControlPort) {
     check::holds("event: limits", event.is_ok(), "it did not come");
     let (_, vcpu) = port.about(Kind::Vcpu, WORKER, NONE);
     check::equal("the new weight", vcpu.values[3], 7);
+    let mut trial = port.request(Kind::Weight, WORKER, 0, [9, 0, 0, 0]);
+    trial.flags = TRIAL;
+    let status = |port: &mut ControlPort, trial| port.ask(trial).ok().map(|it| it.status);
+    let said = [
+        status(port, &trial),
+        status(
+            port,
+            &Request {
+                kind: Kind::Cap as u16,
+                ..trial
+            },
+        ),
+        status(
+            port,
+            &Request {
+                flags: TRIAL << 1,
+                ..trial
+            },
+        ),
+        status(
+            port,
+            &Request {
+                kind: Kind::Stop as u16,
+                values: NONE,
+                ..trial
+            },
+        ),
+    ];
+    let expected = [
+        Status::Done,
+        Status::Refused,
+        Status::Reserved,
+        Status::Reserved,
+    ];
+    check::holds(
+        "trials",
+        said == expected.map(|status| Some(status as u16)),
+        format_args!("{said:?}"),
+    );
+    let (_, vcpu) = port.about(Kind::Vcpu, WORKER, NONE);
+    check::equal("what was tried changes nothing", vcpu.values[3], 7);
     change(port, Kind::Cap, [3_000_000, 10_000_000, 0, 0], Status::Done);
     let (_, vcpu) = port.about(Kind::Vcpu, WORKER, NONE);
     check::equal("the new quota", vcpu.values[4], 3_000_000);
@@ -311,7 +353,7 @@ fn wrong(port: &mut ControlPort) {
         broken("VM", Status::Vm, &|it| it.vm = vm);
     }
     broken("vCPU", Status::Reserved, &|it| it.vcpu = 1);
-    broken("reserved", Status::Reserved, &|it| it.reserved = 1 << 31);
+    broken("flags", Status::Reserved, &|it| it.flags = 1 << 31);
     for n in 0..4 {
         broken("values", Status::Reserved, &|it| it.values[n] = 1);
     }

@@ -349,7 +349,7 @@ impl ControlPort {
             number: self.number,
             vm,
             vcpu,
-            reserved: 0,
+            flags: 0,
             values,
         }
     }

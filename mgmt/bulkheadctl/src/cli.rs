@@ -101,7 +101,8 @@ pub enum Verb {
     Caps(CapArgs),
     /// Set what a VM's vCPUs are promised of their pCPUs in each period
     #[command(after_help = "Examples:
-  bulkheadctl budgets rt 500us/2ms")]
+  bulkheadctl budgets rt 500us/2ms
+  bulkheadctl budgets --dry-run rt 900us/1ms")]
     Budgets(BudgetArgs),
     /// Set the pCPUs on which a VM's vCPUs may run
     #[command(after_help = "Examples:
@@ -222,11 +223,22 @@ pub struct StatsArgs {
     pub vm: Option<String>,
 }
 
+/// A VM whose limits are changed, or could be.
+#[derive(Debug, Args)]
+pub struct LimitArgs {
+    /// Name of the VM
+    pub vm: String,
+    /// Change nothing: say whether EL2 would
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+}
+
 /// A VM and a weight.
 #[derive(Debug, Args)]
 pub struct WeightArgs {
-    /// Name of the VM
-    pub vm: String,
+    /// Whose, and how
+    #[command(flatten)]
+    pub order: LimitArgs,
     /// 1 to 1000
     pub weight: u64,
 }
@@ -234,8 +246,9 @@ pub struct WeightArgs {
 /// A VM and a cap.
 #[derive(Debug, Args)]
 pub struct CapArgs {
-    /// Name of the VM
-    pub vm: String,
+    /// Whose, and how
+    #[command(flatten)]
+    pub order: LimitArgs,
     /// QUOTA/PERIOD, times as 3ms or 500us; or `none`
     #[arg(value_parser = cap)]
     pub cap: Share,
@@ -244,8 +257,9 @@ pub struct CapArgs {
 /// A VM and a budget.
 #[derive(Debug, Args)]
 pub struct BudgetArgs {
-    /// Name of the VM
-    pub vm: String,
+    /// Whose, and how
+    #[command(flatten)]
+    pub order: LimitArgs,
     /// BUDGET/PERIOD, times as 3ms or 500us
     #[arg(value_parser = share)]
     pub budget: Share,
@@ -254,8 +268,9 @@ pub struct BudgetArgs {
 /// A VM and pCPUs.
 #[derive(Debug, Args)]
 pub struct PoolArgs {
-    /// Name of the VM
-    pub vm: String,
+    /// Whose, and how
+    #[command(flatten)]
+    pub order: LimitArgs,
     /// Numbers and ranges of pCPUs: 0-2,5
     #[arg(value_parser = cpus)]
     pub cpus: u64,

@@ -1,11 +1,12 @@
 //! `weights`, `caps`, `budgets`, `pools`: how much of their pCPUs the vCPUs of a VM get.
 
-use bulkhead_abi::control::Kind;
-use bulkhead_control::failure::Outcome;
+use bulkhead_abi::control::{Kind, Status, TRIAL};
+use bulkhead_control::failure::{Failure, Outcome};
 use bulkhead_control::port::Access;
+use bulkhead_control::refusal;
 use serde_json::{Value, json};
 
-use crate::cli::{BudgetArgs, CapArgs, PoolArgs, WeightArgs};
+use crate::cli::{BudgetArgs, CapArgs, LimitArgs, PoolArgs, WeightArgs};
 use crate::output::Printer;
 use crate::verb::{Ended, connect};
 use crate::words::{Share, cpu_list, share_text};
@@ -17,7 +18,7 @@ pub fn weights(access: &Access, printer: &Printer, args: WeightArgs) -> Ended {
     set(
         access,
         printer,
-        (Kind::Weight, &args.vm, &[weight]),
+        (Kind::Weight, &args.order, &[weight]),
         (&text, json!({ "weight": weight })),
     )
 }
@@ -34,7 +35,7 @@ pub fn caps(access: &Access, printer: &Printer, args: CapArgs) -> Ended {
     set(
         access,
         printer,
-        (Kind::Cap, &args.vm, &[amount, period]),
+        (Kind::Cap, &args.order, &[amount, period]),
         (&text, document),
     )
 }
@@ -47,7 +48,7 @@ pub fn budgets(access: &Access, printer: &Printer, args: BudgetArgs) -> Ended {
     set(
         access,
         printer,
-        (Kind::Budget, &args.vm, &[amount, period]),
+        (Kind::Budget, &args.order, &[amount, period]),
         (&text, document),
     )
 }
@@ -59,7 +60,7 @@ pub fn pools(access: &Access, printer: &Printer, args: PoolArgs) -> Ended {
     set(
         access,
         printer,
-        (Kind::Pool, &args.vm, &[args.cpus]),
+        (Kind::Pool, &args.order, &[args.cpus]),
         (&text, json!({ "pool": cpus })),
     )
 }
@@ -67,20 +68,27 @@ pub fn pools(access: &Access, printer: &Printer, args: PoolArgs) -> Ended {
 fn set(
     access: &Access,
     printer: &Printer,
-    order: (Kind, &str, &[u64]),
+    order: (Kind, &LimitArgs, &[u64]),
     said: (&str, Value),
 ) -> Ended {
-    let (kind, name, values) = order;
+    let (kind, args, values) = order;
     let (text, mut document) = said;
     let mut manager = connect(access)?;
-    let vm = manager.find(name)?;
-    manager.ask(kind, (vm.index, &vm.name), 0, values)?;
+    let vm = manager.find(&args.vm)?;
+    let flags = if args.dry_run { TRIAL } else { 0 };
+    let answer = manager.change(kind, vm.index, values, flags);
+    let answer = answer.map_err(Failure::from)?;
+    if answer.status != Status::Done as u16 {
+        return Err(refusal::failure(kind, &vm.name, &answer).into());
+    }
     if printer.json {
         document["ok"] = json!(true);
         document["vm"] = json!(vm.name);
+        document["dry_run"] = json!(args.dry_run);
         printer.document(&document)?;
     } else {
-        printer.text(&format!("{}: {text}\n", vm.name))?;
+        let would = if args.dry_run { "could have " } else { "" };
+        printer.text(&format!("{}: {would}{text}\n", vm.name))?;
     }
     Ok(Outcome::Done)
 }

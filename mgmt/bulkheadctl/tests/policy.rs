@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use bulkhead_abi::control::{Kind, right};
+use bulkhead_abi::control::{Kind, TRIAL, right};
 use bulkhead_fake_el2::{Demand, El2, Fake};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -134,8 +134,13 @@ fn a_dry_run_says_what_it_would_move() {
         "{line}"
     );
     let fake = bench.fake.lock().expect("a board");
-    let mut asked = fake.requests.iter();
-    assert!(asked.all(|request| request.kind != Kind::Weight as u16));
+    let asked = fake.requests.iter();
+    let flags: Vec<u32> = asked
+        .filter(|request| request.kind == Kind::Weight as u16)
+        .map(|request| request.flags)
+        .collect();
+    assert!(!flags.is_empty() && flags.iter().all(|flags| *flags == TRIAL));
+    assert_eq!(fake.vms[1].weight, 100);
 }
 
 #[test]

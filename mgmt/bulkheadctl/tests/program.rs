@@ -158,6 +158,17 @@ fn limits_are_set_as_they_are_written() {
     let stats = board.json("stats linux");
     assert_eq!(stats["vms"][0]["vcpus"][1]["pool"], serde_json::json!([1]));
     assert_eq!(board.text("caps linux none"), "linux: no cap\n");
+    assert_eq!(
+        board.text("weights --dry-run linux 9"),
+        "linux: could have weight 9\n"
+    );
+    assert_eq!(board.json("caps -n linux 1ms/20ms")["dry_run"], true);
+    assert_eq!(board.ctl("weights -n linux 1001").status.code(), Some(1));
+    {
+        let fake = board.fake.lock().expect("a board");
+        let linux = &fake.vms[1];
+        assert_eq!((linux.weight, linux.limits[0]), (250, linux.limits[1]));
+    }
     let refused = board.ctl("weights rt 7");
     assert_eq!(refused.status.code(), Some(1));
     let refused = String::from_utf8_lossy(&refused.stderr).into_owned();

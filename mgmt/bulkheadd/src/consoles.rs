@@ -114,7 +114,7 @@ impl Consoles {
         let [from, most, unused @ ..] = request.values;
         let is_sound = request.version == VERSION
             && request.kind == Kind::Output as u16
-            && (request.vcpu, request.reserved) == (0, 0)
+            && (request.vcpu, request.flags) == (0, 0)
             && unused == [0, 0]
             && most <= OUTPUT_DATA as u64;
         let kept = self.vms.get(&request.vm).filter(|_| is_sound)?;
@@ -260,7 +260,7 @@ mod tests {
             |it| it.version = 9,
             |it| it.kind = Kind::Vm as u16,
             |it| it.vcpu = 1,
-            |it| it.reserved = 1,
+            |it| it.flags = 1,
             |it| it.values[2] = 1,
             |it| it.values[1] = OUTPUT_DATA as u64 + 1,
         ];

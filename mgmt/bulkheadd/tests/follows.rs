@@ -146,7 +146,7 @@ fn limits(el2: &El2) -> usize {
     let board = el2.board();
     let requests = board.requests.iter();
     requests
-        .filter(|request| kinds.contains(&request.kind))
+        .filter(|request| kinds.contains(&request.kind) && request.flags == 0)
         .count()
 }
 
@@ -245,6 +245,27 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let said = follows.said();
     assert_eq!(said.matches("outcome=would").count(), 2, "{said}");
     assert!(said.contains("dry run: nothing is moved"), "{said}");
+}
+
+/// EL2 knows what the manager does not see: it is asked, and nothing changes there.
+#[test]
+fn a_dry_run_is_refused_what_el2_would_refuse() {
+    let follows = Follows::start(ENOUGH, true);
+    let mut fake = Fake::default();
+    fake.vms[2].demand = Some(Demand {
+        wants: 1000,
+        overruns: 1,
+        ..Demand::default()
+    });
+    fake.most = 500_000;
+    let el2 = follows.daemon.plug(fake);
+    follows.wait_for("rt: budget 2ms/10ms -> 4ms/10ms; rule=enough outcome=would measure=overruns");
+    follows.wait_for(
+        "<4>rt: budget 4ms/10ms -> 6ms/10ms; rule=enough outcome=refused measure=overruns",
+    );
+    follows.wait_for("refusal=\"the budgets on a pCPU would take more than all of it");
+    follows.look_on(&el2);
+    assert_eq!(el2.board().vms[2].limits, [2_000_000, 10_000_000]);
 }
 
 #[test]

@@ -60,6 +60,23 @@ impl<T: Read + Write + AsFd> Manager<T> {
         self.connection.call(request_of(kind, vm, vcpu, given))
     }
 
+    /// The same where limits are changed, or only tried, as `flags` say.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub fn change(
+        &mut self,
+        kind: Kind,
+        vm: u16,
+        given: &[u64],
+        flags: u32,
+    ) -> Result<Message, Trouble> {
+        self.connection.call(Request {
+            flags,
+            ..request_of(kind, vm, 0, given)
+        })
+    }
+
     /// The same, with the bytes that follow the answer.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_OUTPUT, EVENT_STATE, Kind, Message, Phase, Request, Status, VALUES,
+    EVENT_LIMITS, EVENT_OUTPUT, EVENT_STATE, Kind, Message, Phase, Request, Status, TRIAL, VALUES,
     VERSION, crash, right,
 };
 use bulkhead_abi::plan::{Class, CpuPolicy};
@@ -301,7 +301,7 @@ impl Fake {
         let kind = Kind::of(request.kind).ok_or((Status::Kind, 0))?;
         let unused = request.values.iter().skip(kind.values());
         if request.number == 0
-            || request.reserved != 0
+            || request.flags & !kind.flags() != 0
             || unused.into_iter().any(|value| *value != 0)
         {
             return Err((Status::Reserved, 0));
@@ -377,8 +377,14 @@ impl Fake {
                 self.statistics(kind, request)
             }
             Kind::Weight | Kind::Cap | Kind::Budget | Kind::Pool => {
+                let is_trial = request.flags & TRIAL != 0;
+                let before = self.vms[usize::from(request.vm)].clone();
                 self.limit(kind, request)
                     .map_err(|why| (Status::Refused, why as u64))?;
+                if is_trial {
+                    self.vms[usize::from(request.vm)] = before;
+                    return Ok(Vec::new());
+                }
                 events.push(Message {
                     version: self.manner.version,
                     kind: EVENT_LIMITS,

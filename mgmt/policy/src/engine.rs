@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bulkhead_abi::control::{EVENT_LIMITS, Refusal, Status};
+use bulkhead_abi::control::{EVENT_LIMITS, Refusal, Status, TRIAL};
 use bulkhead_control::failure::Failure;
 use bulkhead_control::manager::Manager;
 use bulkhead_control::refusal;
@@ -247,24 +247,24 @@ impl Engine {
             refusal: None,
         };
         let mut outcome = Outcome::Done;
-        if let Some(as_if) = &mut self.as_if {
+        let index = self.vms.get(&decision.vm).map_or(0, |(index, _)| *index);
+        let (kind, values) = decision.to.order();
+        // EL2 says of a trial what it would say of the order, as things stand there: without what would have been moved before.
+        let flags = if self.is_dry() { TRIAL } else { 0 };
+        let answer = manager.change(kind, index, &values, flags)?;
+        if answer.status != Status::Done as u16 {
+            let why = refusal::failure(kind, &decision.vm, &answer).why;
+            record.done = Done::Refused;
+            record.refusal = Some(why);
+            // All else is so as long as the board is.
+            let may_pass = answer.status == Status::Refused as u16
+                && answer.values[0] == Refusal::Overload as u64;
+            outcome = Outcome::Refused { may_pass };
+        } else if let Some(as_if) = &mut self.as_if {
             record.done = Done::Would;
             as_if.insert((decision.vm.clone(), quantity), decision.to);
         } else {
-            let index = self.vms.get(&decision.vm).map_or(0, |(index, _)| *index);
-            let (kind, values) = decision.to.order();
-            let answer = manager.request(kind, index, 0, &values)?;
-            if answer.status == Status::Done as u16 {
-                self.moved.insert(index);
-            } else {
-                let why = refusal::failure(kind, &decision.vm, &answer).why;
-                record.done = Done::Refused;
-                record.refusal = Some(why);
-                // All else is so as long as the board is.
-                let may_pass = answer.status == Status::Refused as u16
-                    && answer.values[0] == Refusal::Overload as u64;
-                outcome = Outcome::Refused { may_pass };
-            }
+            self.moved.insert(index);
         }
         self.controller.told(decision, outcome, self.at);
         if outcome == Outcome::Done {
