@@ -146,7 +146,7 @@ impl Board for World {
             },
         )
     }
-    fn change(&mut self, vm: usize, change: Change) -> Result<(), Denied> {
+    fn change(&mut self, vm: usize, change: Change, _is_trial: bool) -> Result<(), Denied> {
         self.acted(vm, right::LIMITS)?;
         match change {
             Change::Weight(0) => Err(Denied::Refused(Refusal::Weight)),
