@@ -247,10 +247,8 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     assert!(said.contains("dry run: nothing is moved"), "{said}");
 }
 
-/// EL2 knows what the manager does not see: it is asked, and nothing changes there.
-#[test]
-fn a_dry_run_is_refused_what_el2_would_refuse() {
-    let follows = Follows::start(ENOUGH, true);
+/// A board whose server wants more than half of its pCPU, which is all that can be promised.
+fn starved() -> Fake {
     let mut fake = Fake::default();
     fake.vms[2].demand = Some(Demand {
         wants: 1000,
@@ -258,6 +256,14 @@ fn a_dry_run_is_refused_what_el2_would_refuse() {
         ..Demand::default()
     });
     fake.most = 500_000;
+    fake
+}
+
+/// EL2 knows what the manager does not see: it is asked, and nothing changes there.
+#[test]
+fn a_dry_run_is_refused_what_el2_would_refuse() {
+    let follows = Follows::start(ENOUGH, true);
+    let fake = starved();
     let el2 = follows.daemon.plug(fake);
     follows.wait_for("rt: budget 2ms/10ms -> 4ms/10ms; rule=enough outcome=would measure=overruns");
     follows.wait_for(
@@ -271,13 +277,7 @@ fn a_dry_run_is_refused_what_el2_would_refuse() {
 #[test]
 fn a_refusal_is_said_with_its_reason_and_not_asked_for_again() {
     let follows = Follows::start(ENOUGH, false);
-    let mut fake = Fake::default();
-    fake.vms[2].demand = Some(Demand {
-        wants: 1000,
-        overruns: 1,
-        ..Demand::default()
-    });
-    fake.most = 500_000;
+    let fake = starved();
     let el2 = follows.daemon.plug(fake);
     follows.wait_for("rt: budget 2ms/10ms -> 4ms/10ms; rule=enough outcome=done measure=overruns");
     follows.wait_for(
