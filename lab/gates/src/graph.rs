@@ -8,9 +8,6 @@ use crate::image::Image;
 
 /// Deepest stack that is followed, in bytes; beyond it a function grows its stack in a loop.
 const DEEPEST: i64 = 1 << 20;
-/// Farthest below the stack pointer at the entry that a copy of it in a register is followed, in bytes: one that goes down
-/// in a loop points into something on the stack and is never given back to it.
-const FARTHEST: i64 = 1 << 14;
 /// Instructions before a `BR` in which the parts of its jump table are looked for.
 const TABLE_WINDOW: u64 = 16;
 
@@ -75,16 +72,11 @@ struct State {
 }
 
 impl State {
-    /// Merges `other` in; whether anything became deeper or less known.
+    /// Merges `other` in; whether anything became deeper or less known. A copy that ways disagree about is none: it points into something on
+    /// the stack, as one that a loop moves, and is never given back to it.
     fn merge(&mut self, other: &Self) -> bool {
         let mut copies = self.copies.clone();
-        copies.retain(|register, depth| match other.copies.get(register) {
-            Some(theirs) => {
-                *depth = (*depth).max(*theirs);
-                true
-            }
-            None => false,
-        });
+        copies.retain(|register, depth| other.copies.get(register) == Some(depth));
         let merged = Self {
             depth: self.depth.max(other.depth),
             copies,
@@ -109,10 +101,10 @@ impl State {
         match (to, depth) {
             (SP, Some(depth)) => self.depth = depth,
             (SP, None) => return false,
-            (_, Some(depth)) if depth <= FARTHEST => {
+            (_, Some(depth)) => {
                 self.copies.insert(to, depth);
             }
-            (_, _) => {
+            (_, None) => {
                 self.copies.remove(&to);
             }
         }
