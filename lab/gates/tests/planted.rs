@@ -115,16 +115,33 @@ fn only(report: &Report) -> &Finding {
     &report.findings[0]
 }
 
-#[test]
-fn a_loop_down_an_array_on_the_stack_ends() {
+/// `mov x9, sp`, and a loop that moves it down by 8.
+fn down_an_array() -> [Op; 3] {
     const MOV_X9_SP: u32 = 0x9100_03e9;
     const SUB_X9_8: u32 = 0xd100_2129;
     const CBNZ_X0_BACK: u32 = 0xb5ff_ffe0;
-    let loops = [MOV_X9_SP, SUB_X9_8, CBNZ_X0_BACK].map(Word);
-    let handle = [push(32)].into_iter().chain(loops);
+    [MOV_X9_SP, SUB_X9_8, CBNZ_X0_BACK].map(Word)
+}
+
+#[test]
+fn a_loop_down_an_array_on_the_stack_ends() {
+    let handle = [push(32)].into_iter().chain(down_an_array());
     let handle = handle.chain([push(-32), Word(RET)]).collect();
     let report = judged(&[("handle", handle)]);
     assert!(report.findings.is_empty(), "{report}");
+}
+
+/// How far a loop has moved it nobody knows.
+#[test]
+fn what_a_loop_has_moved_is_not_given_back_as_the_stack_pointer() {
+    const MOV_SP_X9: u32 = 0x9100_013f;
+    let handle = down_an_array().into_iter();
+    let handle = handle.chain([MOV_SP_X9, RET].map(Word)).collect();
+    let report = judged(&[("handle", handle)]);
+    let Finding::Code { defect, .. } = only(&report) else {
+        panic!("{report}");
+    };
+    assert_eq!(*defect, Defect::StackPointer);
 }
 
 #[test]
