@@ -91,7 +91,7 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
                 None => test,
             }
         });
-    let claim = "EL2 compiles for each profile and each kind of board, and all guest programs do.";
+    let claim = "EL2 compiles for each profile and each kind of board, and all guest programs and those of a manager do.";
     let mut all = vec![Test::build(
         "build/programs",
         claim,
@@ -102,13 +102,17 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
     Ok(all)
 }
 
-/// Builds what the systems consist of. Each EL2 is one unit of compilation, so that guests are built beside it.
+/// Programs of the Linux that manages a board, each of which takes half a minute.
+const MANAGERS: [&str; 2] = ["bulkheadctl", "bulkheadd"];
+
+/// Builds what the systems consist of. Each EL2 is one unit of compilation, so that guests are built beside it, and a manager's programs.
 fn programs() -> Result<String, Vec<String>> {
     let (el2s, guests) = thread::scope(|scope| {
         let el2s = scope
             .spawn(|| code::usual_el2s().try_for_each(|build| cross_build::el2(build).map(drop)));
         let guests = cross_build::small_guests();
-        (el2s.join(), guests)
+        let managers = { MANAGERS.into_iter() }.try_for_each(|it| cross_build::guest(it).map(drop));
+        (el2s.join(), managers.and(guests))
     });
     let why = |failure: Failure| vec![failure.to_string()];
     el2s.map_err(|_| vec!["building EL2 panicked".to_owned()])?
