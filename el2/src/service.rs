@@ -350,8 +350,6 @@ impl Entry {
         let asked = requests.look();
         let releases = asked.release();
         let started = requests.take_start();
-        // All queues are looked at, now or when there is somebody to serve them: a thread that keeps the bits until then never sleeps.
-        requests.take_notified();
         if started && releases != Some(Release::All) {
             let begun = shared
                 .transport

@@ -262,20 +262,19 @@ pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
         return Done::Nothing;
     }
     let mmio = Mmio::at_offset(offset, esr);
-    let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
+    let value = || mmio.stored(vcpu.frame.get(mmio.register())) as u32;
     let done = match (offset, mmio.size()) {
         (register::QUEUE_NOTIFY, 4) => {
-            // Of a queue that is not there the service thread finds nothing.
-            shared(device).requests.notify(value as u16);
+            // Whatever queue it names, the service thread looks at all of them.
             wake(device);
             true
         }
         (register::INTERRUPT_ACK, 4) => {
             let status = &shared(device).status;
-            status.clear(value);
+            status.clear(value());
             status.publish(&page(device))
         }
-        (_, size) => write_register(device, (offset, size as u32), value),
+        (_, size) => write_register(device, (offset, size as u32), value()),
     };
     Done::of(ExitClass::Device, done)
 }
@@ -310,7 +309,7 @@ fn write_register(device: usize, place: (u64, u32), value: u32) -> bool {
                 }
                 transport.release(queue, &offer, &page);
             }
-            Effect::Nothing | Effect::Notify(_) | Effect::Acknowledge(_) => {}
+            Effect::Nothing => {}
         }
         true
     });

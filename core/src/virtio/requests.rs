@@ -1,7 +1,7 @@
 //! What vCPUs ask of the service thread for a device: words that both sides change, without a lock
 //! (`docs/internals/locking.md`). Whoever has asked tells the service thread afterwards.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A vCPU asks the service thread to let go of this queue, or of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,6 @@ const ASKED: u32 = 1 << 16;
 /// It is done.
 const DONE: u32 = 1 << 17;
 
-/// In [`Requests::pending`]: the driver has started the device, or enabled a queue. Bits below are queues with new chains.
-const START: u32 = 1 << 31;
-
 /// What was asked when a slice began. What is asked meanwhile is for the next one: who does it has to tell who waits for it, and tells by this.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
@@ -53,10 +50,11 @@ impl Asked<'_> {
     }
 }
 
-/// The words.
+/// The words. Of new chains there is none: all queues are looked at when the device is.
 #[derive(Debug)]
 pub struct Requests {
-    pending: AtomicU32,
+    /// The driver has started the device, or enabled a queue.
+    start: AtomicBool,
     release: AtomicU32,
 }
 
@@ -70,21 +68,14 @@ impl Requests {
     /// Nothing is asked.
     pub const fn new() -> Self {
         Self {
-            pending: AtomicU32::new(0),
+            start: AtomicBool::new(false),
             release: AtomicU32::new(0),
         }
     }
 
-    /// vCPU: a queue has new chains.
-    #[inline(always)]
-    pub fn notify(&self, queue: u16) {
-        self.pending
-            .fetch_or(1u32.wrapping_shl(queue.into()) & !START, Ordering::Release);
-    }
-
     /// vCPU: the driver has started the device, or enabled a queue of a device that it drives.
     pub fn start(&self) {
-        self.pending.fetch_or(START, Ordering::Release);
+        self.start.store(true, Ordering::Release);
     }
 
     /// vCPU: asks the service thread to let go. `true`: it has. Otherwise the guest repeats what it did. One vCPU at a time calls
@@ -138,27 +129,17 @@ impl Requests {
     /// Service thread: takes whether the device was started. Everything written before is seen.
     pub fn take_start(&self) -> bool {
         // Nothing to be taken is the usual case.
-        self.pending.load(Ordering::Relaxed) & START != 0
-            && self.pending.fetch_and(!START, Ordering::Acquire) & START != 0
-    }
-
-    /// Service thread: takes the notifications.
-    pub fn take_notified(&self) -> u32 {
-        if self.pending.load(Ordering::Relaxed) & !START == 0 {
-            return 0;
-        }
-        self.pending.fetch_and(START, Ordering::Acquire) & !START
+        self.start.load(Ordering::Relaxed) && self.start.swap(false, Ordering::Acquire)
     }
 
     /// Service thread: whether anything is asked. Where nothing is, it may sleep.
     pub fn any(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) != 0
-            || self.release.load(Ordering::Relaxed) & ASKED != 0
+        self.start.load(Ordering::Relaxed) || self.release.load(Ordering::Relaxed) & ASKED != 0
     }
 
     /// Service thread: the driver is to be looked at once more.
     pub fn start_again(&self) {
-        self.pending.fetch_or(START, Ordering::Relaxed);
+        self.start.store(true, Ordering::Relaxed);
     }
 }
 
@@ -217,13 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn notifications_and_starts_are_taken_once() {
+    fn a_start_is_taken_once() {
         let requests = Requests::new();
-        requests.notify(0);
-        requests.notify(5);
+        assert!(!requests.take_start());
         requests.start();
-        assert_eq!(requests.take_notified(), 1 | 1 << 5);
-        assert_eq!(requests.take_notified(), 0);
         assert!(requests.any());
         assert!(requests.take_start());
         assert!(!requests.take_start());

@@ -115,10 +115,6 @@ pub trait Page {
 pub enum Effect {
     /// Nothing.
     Nothing,
-    /// A queue has new chains.
-    Notify(u16),
-    /// Bits of InterruptStatus are to be cleared.
-    Acknowledge(u32),
     /// The driver drives the device now.
     Start,
     /// A queue of a device that is driven was enabled anew.
@@ -221,7 +217,7 @@ impl Transport {
     }
 
     /// Performs a write to the page. Registers take words only (4.2.2.2), and no driver writes a config: other accesses are
-    /// ignored.
+    /// ignored. So are QueueNotify and InterruptACK, which change nothing here: the service thread finds out what they are about.
     pub fn write(
         &mut self,
         offer: &Offer,
@@ -234,8 +230,6 @@ impl Transport {
             return Effect::Nothing;
         }
         match offset {
-            register::QUEUE_NOTIFY => return self.notify(value),
-            register::INTERRUPT_ACK => return Effect::Acknowledge(value),
             register::STATUS => return self.set_status(offer, page, value),
             register::QUEUE_READY => return self.set_ready(offer, page, value),
             register::QUEUE_RESET => return self.reset_queue(value),
@@ -247,13 +241,6 @@ impl Transport {
         }
         self.show_selected(offer, page);
         Effect::Nothing
-    }
-
-    fn notify(&self, value: u32) -> Effect {
-        match self.queues.get(value as usize) {
-            Some(queue) if queue.ready && self.is_driven() => Effect::Notify(value as u16),
-            _ => Effect::Nothing,
-        }
     }
 
     fn take_features(&mut self, value: u32) {

@@ -203,8 +203,7 @@ impl World<'_> {
     fn write(&mut self, offset: u64, bytes: u32, value: u32) {
         let effect = self.transport.write(&OFFER, &Unread, offset, bytes, value);
         match effect {
-            Effect::Nothing | Effect::Acknowledge(_) => {}
-            Effect::Notify(queue) => self.requests.notify(queue),
+            Effect::Nothing => {}
             Effect::Start | Effect::Enable(_) => self.requests.start(),
             Effect::Reset => {
                 if self.requests.release(Release::All) {
@@ -243,7 +242,6 @@ impl World<'_> {
     fn slice(&mut self) -> bool {
         let mut more = false;
         self.follow(Some(At::new(WINDOW)));
-        self.requests.take_notified();
         if self.requests.take_start() {
             let started =
                 self.device
@@ -380,7 +378,6 @@ fn run(bytes: &[u8]) {
                     2,
                     index.wrapping_add(u64::from(one % 6)),
                 );
-                world.requests.notify(0);
             }
             4 => {
                 let used = WINDOW + layout().ring.used;

@@ -9,7 +9,7 @@
 //! | room | the mark by a store; a consumer that only reads it | [`nobody_waits_for_room_that_is_there`] |
 //! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
-//! | requests of a device | `released`, or `release` that finds it, relaxed; a notification relaxed on either side; `pending` cleared by a store | [`a_release_is_the_end_of_what_the_service_thread_does`], [`a_notification_brings_its_chain`] |
+//! | requests of a device | `released`, or `release` that finds it, relaxed; a mark relaxed on either side; marks taken by a store | [`a_release_is_the_end_of_what_the_service_thread_does`], [`a_mark_brings_its_chain`] |
 //! | InterruptStatus | one of the two fences gone; no second look | [`the_page_says_what_the_interrupt_status_is`] |
 //!
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
@@ -413,27 +413,29 @@ fn no_device_is_marked_while_the_service_thread_sleeps_on() {
     });
 }
 
-/// Whoever takes a notification sees the chain, and none is lost between two that come at once.
+/// Whoever takes a mark sees the chain, and none is lost between two that come at once.
 #[test]
-fn a_notification_brings_its_chain() {
+fn a_mark_brings_its_chain() {
     model(|| {
-        let shared = Arc::new((Requests::new(), [AtomicU32::new(0), AtomicU32::new(0)]));
-        assert!(!shared.0.any());
-        let vcpus: Vec<_> = (0..2u16)
-            .map(|queue| {
+        let chains = [AtomicU32::new(0), AtomicU32::new(0)];
+        let shared = Arc::new((PendingDevices::new(), chains));
+        assert_eq!(shared.0.take(), 0);
+        shared.0.awake();
+        let vcpus: Vec<_> = (0..2)
+            .map(|device| {
                 let vcpu = Arc::clone(&shared);
                 thread::spawn(move || {
-                    vcpu.1[usize::from(queue)].store(1, Ordering::Relaxed);
-                    vcpu.0.notify(queue);
+                    vcpu.1[device].store(1, Ordering::Relaxed);
+                    assert!(!vcpu.0.mark(device), "it is awake");
                 })
             })
             .collect();
         let mut found = 0;
         let mut take = || {
-            let bits = shared.0.take_notified();
-            for queue in 0..2 {
-                if bits >> queue & 1 != 0 {
-                    assert_eq!(shared.1[queue].load(Ordering::Relaxed), 1, "not yet there");
+            let bits = shared.0.take();
+            for (device, chain) in shared.1.iter().enumerate() {
+                if bits >> device & 1 != 0 {
+                    assert_eq!(chain.load(Ordering::Relaxed), 1, "not yet there");
                 }
             }
             found |= bits;
@@ -444,6 +446,6 @@ fn a_notification_brings_its_chain() {
         }
         take();
         assert_eq!(found, 3);
-        assert!(!shared.0.any());
+        assert_eq!(shared.0.take(), 0);
     });
 }

@@ -274,7 +274,6 @@ impl World {
         if !core::mem::take(&mut self.service) {
             return;
         }
-        self.requests.take_notified();
         if self.requests.asked().is_none() && self.requests.take_start() {
             let begun = self.console.start(&self.transport, &self.requests, &Vm);
             self.tell(begun);
@@ -293,7 +292,6 @@ impl World {
 
     fn notify(&mut self, queue: usize) {
         if self.sides[queue].notifies(&self.ram) {
-            self.requests.notify(queue as u16);
             self.service = true;
         }
     }
@@ -468,7 +466,6 @@ fn broken_rings_fail_the_device_and_what_was_before_is_printed() {
         loops.base() + 3 * DESCRIPTOR + 12,
         &[1, 0, 3, 0],
     );
-    world.requests.notify(TRANSMIT as u16);
     let (requests, ram) = (&world.requests, &world.ram);
     requests.take_start();
     world.console.start(&world.transport, requests, &Vm);
@@ -549,7 +546,6 @@ fn a_queue_is_let_go_of_alone() {
     assert!(world.requests.release(Release::Queue(1)));
     world.transport.release(1, &OFFER, &Unread);
     world.sides[TRANSMIT].add(&world.ram, &[4], None, &mut || b'z');
-    world.requests.notify(1);
     world.run(&Event::Offer(vec![20], false));
     world.run(&Event::Type(7));
     world.settle();

@@ -129,13 +129,8 @@ fn a_driver_starts() {
     assert!(device.transport.enabled(1).is_none());
     assert!(device.transport.enabled(8).is_none());
     assert_eq!(device.page.get(register::QUEUE_READY), 1);
-    assert_eq!(device.write(register::QUEUE_NOTIFY, 0), Effect::Notify(0));
-    assert_eq!(device.write(register::QUEUE_NOTIFY, 1), Effect::Nothing);
-    assert_eq!(device.write(register::QUEUE_NOTIFY, 99), Effect::Nothing);
-    assert_eq!(
-        device.write(register::INTERRUPT_ACK, 3),
-        Effect::Acknowledge(3)
-    );
+    assert_eq!(device.write(register::QUEUE_NOTIFY, 0), Effect::Nothing);
+    assert_eq!(device.write(register::INTERRUPT_ACK, 3), Effect::Nothing);
     device.set_up(1, 16);
     assert_eq!(device.write(register::QUEUE_READY, 0), Effect::Release(1));
 }
@@ -249,10 +244,6 @@ proptest! {
             let was_driven = transport.is_driven();
             let effect = transport.write(&OFFER, page, offset, bytes, value);
             match effect {
-                Effect::Notify(queue) => {
-                    prop_assert!(transport.is_driven());
-                    prop_assert!(transport.enabled(queue.into()).is_some());
-                }
                 Effect::Release(queue) => {
                     prop_assert!(transport.enabled(queue.into()).is_some());
                     transport.release(queue, &OFFER, page);
@@ -262,7 +253,7 @@ proptest! {
                 }
                 Effect::Start => prop_assert!(!was_driven && transport.is_driven()),
                 Effect::Reset => transport.reset(&OFFER, page),
-                Effect::Nothing | Effect::Acknowledge(_) => {}
+                Effect::Nothing => {}
             }
             prop_assert!(bytes == 4 && offset % 4 == 0 || effect == Effect::Nothing);
             let shown = page.get(register::STATUS);
