@@ -98,13 +98,23 @@ fn pass_on(vcpu: &Vcpu, row: &Row) {
     if row.pintid != 0 {
         return pass_on_by_gic(vcpu, row);
     }
+    latch(row);
+}
+
+/// Latches a ring in the vGIC of the VM that hears it.
+#[inline(always)]
+fn latch(row: &Row) {
     let to = vm::vm(row.to.into());
     vm::notify(to, to.dist.post(u32::from(row.vintid), 0));
 }
 
-/// Makes the physical interrupt of a doorbell pending.
+/// Makes the physical interrupt of a doorbell pending, unless it is the Secure side's.
 #[inline(never)]
 fn pass_on_by_gic(vcpu: &Vcpu, row: &Row) {
+    let intid = u32::from(row.pintid);
+    if gic::spis::is_secure(intid) {
+        return latch(row);
+    }
     gic::publish();
-    vcpu.gic.set_pending(u32::from(row.pintid), true);
+    vcpu.gic.set_pending(intid, true);
 }

@@ -2,7 +2,8 @@
 
 use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{
-    IRQ_EDGE, PAGE, Region, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VM_PMU, VM_WAITS,
+    IRQ_DOORBELL, IRQ_EDGE, PAGE, Region, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VM_PMU,
+    VM_WAITS,
 };
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
@@ -360,6 +361,14 @@ fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
             gic::configure(gicd, u32::from(irq.pintid), irq.flags & IRQ_EDGE != 0);
             gic::route(gicd, u32::from(irq.pintid), usize::from(vcpu.pcpu));
         }
+        // Without one that no device has a vGIC's is latched.
+        let is_gppt = { plan.vms.get(usize::from(irq.vm)) }
+            .and_then(gppt::state::mode)
+            .is_some();
+        let is_owed = irq.flags & IRQ_DOORBELL == 0 || is_gppt;
+        if !gic::spis::is_nonsecure(gicd, u32::from(irq.pintid)) && is_owed {
+            cannot_enable(u32::from(irq.pintid), uart);
+        }
     }
     let drainer = plan.pcpus.iter().position(|pcpu| pcpu.service != 0);
     if let Some(drainer) = drainer {
@@ -421,11 +430,16 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
 /// Starts the SPIs by which pCPUs call each other.
 fn start_calls(gicd: Registers, uart: Uart) {
     if let Some(intid) = gic::gppt::start_calls(gicd) {
-        let mut line = TextLine::new();
-        line.text(refused!("board-spis: EL2 cannot enable INTID "))
-            .decimal(u64::from(intid));
-        last_words(uart, &line);
+        cannot_enable(intid, uart);
     }
+}
+
+/// Refuses a board on which the Secure side has an SPI of the plan.
+fn cannot_enable(intid: u32, uart: Uart) -> ! {
+    let mut line = TextLine::new();
+    line.text(refused!("board-spis: EL2 cannot enable INTID "))
+        .decimal(u64::from(intid));
+    last_words(uart, &line);
 }
 
 /// Records the stage 2 of GPPT VMs. The proof of the plan says that no GPPT VM runs on the pCPU

@@ -88,16 +88,14 @@ pub(super) fn assign_intids(vm: usize, doorbells: &mut [PlannedDoorbell], taken:
 
 /// Gives doorbells to VMs with a vGIC, and then their virtio devices, SPIs of the board that nothing else needs, where an interrupt costs less by one: it
 /// comes as that of a device of the board does, and nobody else's CPU has to tell the vGIC. That is where each vCPU of the VM has its CPU for itself, so that no switch comes
-/// between. Not where firmware has a Security state of its own, as nobody knows to which of the two an SPI belongs that no device has.
+/// between. Where firmware has a Security state of its own nobody knows to which of the two an SPI belongs that no device has: EL2 tries each, and without
+/// it an interrupt is latched.
 pub(super) fn assign_spis(
     board: &Board,
     (cpus, times): (&[PlannedCpu], &[CpuTime]),
     doorbells: &mut [PlannedDoorbell],
     io: Option<&mut PlannedIo>,
 ) {
-    if board.gic().two_states {
-        return;
-    }
     let mut free = spis::free(board);
     let calls = cpus.iter().map(|cpu| u32::from(cpu.call_spi));
     let calls = calls.flat_map(|first| [first, first + 1]);

@@ -20,6 +20,7 @@ mod pcpu;
 mod registers;
 mod revoke;
 mod send;
+pub mod spis;
 #[cfg(feature = "gicv2")]
 mod v2;
 #[cfg(feature = "gicv2")]
