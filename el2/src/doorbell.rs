@@ -92,29 +92,15 @@ pub fn look(vcpu: &mut Vcpu) {
     deadlines::set(vcpu, Purpose::Doorbell, next);
 }
 
-/// Makes the interrupt of a doorbell pending, after everything that was written before the ring.
-#[inline(always)]
+/// Makes the interrupt of a doorbell pending, after everything that was written before the ring: by the GIC, or in the vGIC of the VM that hears it.
+#[inline(never)]
 fn pass_on(vcpu: &Vcpu, row: &Row) {
-    if row.pintid != 0 {
-        return pass_on_by_gic(vcpu, row);
+    let intid = u32::from(row.pintid);
+    if intid != 0 && gic::spis::is_usable(intid) {
+        gic::publish();
+        vcpu.gic.set_pending(intid, true);
+        return;
     }
-    latch(row);
-}
-
-/// Latches a ring in the vGIC of the VM that hears it.
-#[inline(always)]
-fn latch(row: &Row) {
     let to = vm::vm(row.to.into());
     vm::notify(to, to.dist.post(u32::from(row.vintid), 0));
-}
-
-/// Makes the physical interrupt of a doorbell pending, unless it is the Secure side's.
-#[inline(never)]
-fn pass_on_by_gic(vcpu: &Vcpu, row: &Row) {
-    let intid = u32::from(row.pintid);
-    if gic::spis::is_secure(intid) {
-        return latch(row);
-    }
-    gic::publish();
-    vcpu.gic.set_pending(intid, true);
 }

@@ -252,7 +252,7 @@ fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
     sched::poll_and_yield(vcpu);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
-        if !gic::spis::is_secure(irq.pintid.into()) {
+        if gic::spis::is_usable(irq.pintid.into()) {
             shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
         }
     }

@@ -2,8 +2,8 @@
 
 use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{
-    IRQ_DOORBELL, IRQ_EDGE, PAGE, Region, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VM_PMU,
-    VM_WAITS,
+    IRQ_DOORBELL, IRQ_EDGE, InterruptMode, PAGE, Region, RegionKind, STOLEN_TIME_PAGE,
+    ServiceThread, VM_PMU, VM_WAITS,
 };
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
@@ -340,44 +340,34 @@ fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
     let plan = plan();
     let board = &plan.header.board;
     let gicd = gic::start_distributor(copy_windows, board);
-    let spis = plan.irqs.iter().map(|irq| u32::from(irq.pintid));
-    let calls = plan.pcpus.iter().map(|pcpu| pcpu.call_spi);
-    let calls = calls.map(|first| u32::from(first).wrapping_add(1));
-    let last = spis.chain(calls).fold(board.uart_intid, u32::max);
-    let last = if IO {
-        let overflows = plan.pcpus.iter().map(|pcpu| pcpu.pmu_intid);
-        overflows.fold(last, u32::max)
-    } else {
-        last
-    };
-    if last >= gic::intids(gicd) {
-        let mut line = TextLine::new();
-        line.text(refused!("board-spis: the distributor has no INTID "))
-            .decimal(u64::from(last));
-        last_words(uart, &line);
-    }
     for irq in plan.irqs {
-        if let Some(vcpu) = plan.vcpus_of(usize::from(irq.vm)).first() {
-            gic::configure(gicd, u32::from(irq.pintid), irq.flags & IRQ_EDGE != 0);
-            gic::route(gicd, u32::from(irq.pintid), usize::from(vcpu.pcpu));
-        }
+        let intid = u32::from(irq.pintid);
+        let vm = plan.vms.get(usize::from(irq.vm));
+        let is_vgic = vm.is_some_and(|vm| vm.interrupts == InterruptMode::Vgic as u16);
         // Without one that no device has a vGIC's is latched.
-        let is_gppt = { plan.vms.get(usize::from(irq.vm)) }
-            .and_then(gppt::state::mode)
-            .is_some();
-        let is_owed = irq.flags & IRQ_DOORBELL == 0 || is_gppt;
-        if !gic::spis::is_nonsecure(gicd, u32::from(irq.pintid)) && is_owed {
-            cannot_enable(u32::from(irq.pintid), uart);
+        if irq.flags & IRQ_DOORBELL == 0 || !is_vgic {
+            check_spi(intid, uart);
         }
+        if let Some(vcpu) = plan.vcpus_of(usize::from(irq.vm)).first() {
+            gic::configure(gicd, intid, irq.flags & IRQ_EDGE != 0);
+            gic::route(gicd, intid, usize::from(vcpu.pcpu));
+        }
+    }
+    for pcpu in plan.pcpus.iter().filter(|pcpu| pcpu.call_spi != 0) {
+        let first = u32::from(pcpu.call_spi);
+        check_spi(first, uart);
+        check_spi(first.wrapping_add(1), uart);
     }
     let drainer = plan.pcpus.iter().position(|pcpu| pcpu.service != 0);
     if let Some(drainer) = drainer {
+        check_spi(board.uart_intid, uart);
         gic::configure(gicd, board.uart_intid, uart::EDGE);
         gic::route(gicd, board.uart_intid, drainer);
     }
     if IO {
         for (index, pcpu) in plan.pcpus.iter().enumerate() {
             if pcpu.pmu_intid >= 32 {
+                check_spi(pcpu.pmu_intid, uart);
                 gic::configure(gicd, pcpu.pmu_intid, false);
                 gic::route(gicd, pcpu.pmu_intid, index);
             }
@@ -424,18 +414,14 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
         gic::gppt::claim(gicd, plan().header.board.uart_intid, drainer);
     }
     hold_stage2_roots();
-    start_calls(gicd, uart);
+    gic::gppt::start_calls(gicd);
 }
 
-/// Starts the SPIs by which pCPUs call each other.
-fn start_calls(gicd: Registers, uart: Uart) {
-    if let Some(intid) = gic::gppt::start_calls(gicd) {
-        cannot_enable(intid, uart);
+/// Refuses a board of which EL2 cannot have an SPI of the plan: the GIC does not have it, or it is the Secure side's.
+fn check_spi(intid: u32, uart: Uart) {
+    if gic::spis::is_usable(intid) {
+        return;
     }
-}
-
-/// Refuses a board on which the Secure side has an SPI of the plan.
-fn cannot_enable(intid: u32, uart: Uart) -> ! {
     let mut line = TextLine::new();
     line.text(refused!("board-spis: EL2 cannot enable INTID "))
         .decimal(u64::from(intid));
@@ -445,9 +431,9 @@ fn cannot_enable(intid: u32, uart: Uart) -> ! {
 /// Records the stage 2 of GPPT VMs. The proof of the plan says that no GPPT VM runs on the pCPU
 /// that drains the console.
 #[cfg(feature = "gicv2")]
-fn give_interrupts(gicd: Registers, _: usize, uart: Uart) {
+fn give_interrupts(gicd: Registers, _: usize, _: Uart) {
     hold_stage2_roots();
-    start_calls(gicd, uart);
+    gic::gppt::start_calls(gicd);
 }
 
 /// Records the stage 2 of the VMs that could mask EL2's interrupts, so that it can be taken away.

@@ -39,13 +39,12 @@ pub fn sibling_intid(index: usize) -> u32 {
     call_spi(index).unwrap_or(SIBLING)
 }
 
-/// Writes the bit of an SPI in a bank, and returns whether it reads as 1 afterwards. The write has
-/// arrived then.
-fn write(gicd: Registers, bank: u64, intid: u32) -> bool {
+/// Writes the bit of an SPI in a bank. The write has arrived when this returns: the register is read behind it.
+fn write(gicd: Registers, bank: u64, intid: u32) {
     let word = bank.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
     let bit = 1 << (intid % 32);
     gicd.write(word, bit);
-    gicd.read(word) & bit != 0
+    gicd.read(word);
 }
 
 /// Makes an SPI pending, before this returns.
@@ -59,10 +58,8 @@ pub(super) fn clear_pending(intid: u32) {
     write(GICD, bank::CLEAR_PENDING, intid);
 }
 
-/// Starts the SPIs, if the plan has them; `give` routes one to a pCPU. Returns one that cannot be
-/// enabled: it is the Secure side's (IHI 0069H, GICD_ISENABLER\<n\>; IHI 0048B.b, 4.3.5). Called by
-/// the boot pCPU.
-pub(super) fn start(gicd: Registers, give: impl Fn(u32, usize)) -> Option<u32> {
+/// Starts the SPIs, if the plan has them; `give` routes one to a pCPU. Called by the boot pCPU.
+pub(super) fn start(gicd: Registers, give: impl Fn(u32, usize)) {
     let mut any = false;
     let pcpus = 0..plan().pcpus.len();
     for (index, first) in pcpus.filter_map(|index| Some((index, call_spi(index)?))) {
@@ -70,13 +67,10 @@ pub(super) fn start(gicd: Registers, give: impl Fn(u32, usize)) -> Option<u32> {
         for intid in [first, first.wrapping_add(1)] {
             configure(gicd, intid, true);
             give(intid, index);
-            if !write(gicd, bank::ENABLE, intid) {
-                return Some(intid);
-            }
+            write(gicd, bank::ENABLE, intid);
         }
     }
     if any {
         mmu::share_frame(shared::GICD, plan().header.board.gicd, shared::GICD_PAGES);
     }
-    None
 }

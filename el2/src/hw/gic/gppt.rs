@@ -171,15 +171,14 @@ pub fn end_all() {
     }
 }
 
-/// Starts the SPIs by which pCPUs call each other, if the plan has them. Returns one that cannot be
-/// enabled. Called by the boot pCPU.
-pub fn start_calls(gicd: Registers) -> Option<u32> {
+/// Starts the SPIs by which pCPUs call each other, if the plan has them. Called by the boot pCPU.
+pub fn start_calls(gicd: Registers) {
     call_spis::start(gicd, |intid, pcpu| {
         route(gicd, intid, pcpu);
         if has_gppt_vm(pcpu) {
             claim(gicd, intid, pcpu);
         }
-    })
+    });
 }
 
 /// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the

@@ -34,7 +34,7 @@ use super::sysreg::interrupt_waits;
 pub use super::sysreg::publish;
 pub use pcpu::{Gic, signal_nothing};
 pub use registers::{
-    GPPT_KICK, KICK, SIBLING, Taken, VirtualInterface, configure, intids, order_acknowledge,
+    GPPT_KICK, KICK, SIBLING, Taken, VirtualInterface, configure, order_acknowledge,
 };
 pub use send::{send, send_sgi_to, send_to};
 pub use version::{

@@ -133,11 +133,6 @@ pub(super) fn words(gicd: Registers) -> u64 {
     u64::from(gicd.read(4) & 31).saturating_add(1)
 }
 
-/// Returns how many INTIDs the distributor has.
-pub fn intids(gicd: Registers) -> u32 {
-    (words(gicd) as u32).wrapping_mul(32)
-}
-
 /// Configures the trigger of an SPI. Sixteen SPIs share a register, so the boot pCPU does it for
 /// all SPIs before another pCPU runs.
 pub fn configure(gicd: Registers, intid: u32, edge: bool) {

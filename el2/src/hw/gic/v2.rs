@@ -23,6 +23,7 @@ use super::registers::{
     HCR_ENABLE, SPECIAL, Taken, VirtualInterface, bank, running, set_target, settled, silence,
     target, words,
 };
+use super::spis;
 
 /// The version of the architecture.
 pub const VERSION: u32 = 2;
@@ -93,6 +94,7 @@ pub fn start_distributor(copy_windows: &mut CopyWindows, board: &Board) -> Regis
     mmu::share_frame(shared::GICH, board.gich, shared::GICH_PAGES);
     GICD.write(0, 0);
     for word in 1..words(GICD) {
+        spis::look(GICD, word);
         silence(GICD, 0, word);
         GICD.write(bank::GROUP.wrapping_add(word.wrapping_mul(4)), 0);
         GICD.fill(ITARGETSR.wrapping_add(word.wrapping_mul(32)), 8, 0);

@@ -17,6 +17,7 @@ use super::by_spi::{self, BY_SPI};
 use super::registers::{
     HCR_ENABLE, Taken, VirtualInterface, bank, running, set_target, settled, silence, words,
 };
+use super::spis;
 
 /// The version of the architecture.
 pub const VERSION: u32 = 3;
@@ -45,6 +46,7 @@ pub fn start_distributor(copy_windows: &mut CopyWindows, board: &Board) -> Regis
     gicd.write(0, 0);
     settled(|| gicd.read(0) & RWP == 0);
     for word in 1..words(gicd) {
+        spis::look(gicd, word);
         silence(gicd, 0, word);
         gicd.write(bank::GROUP.wrapping_add(word.wrapping_mul(4)), u32::MAX);
     }
