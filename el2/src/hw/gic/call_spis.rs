@@ -40,6 +40,7 @@ pub fn sibling_intid(index: usize) -> u32 {
 }
 
 /// Writes the bit of an SPI in a bank. The write has arrived when this returns: the register is read behind it.
+#[inline(never)]
 fn write(gicd: Registers, bank: u64, intid: u32) {
     let word = bank.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
     let bit = 1 << (intid % 32);
