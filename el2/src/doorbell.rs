@@ -17,19 +17,16 @@ use crate::{deadlines, gppt, vm};
 static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
 
 /// Returns those that a VM rings, with their rows.
+#[inline(always)]
 fn all(bells: Bells) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> {
-    BELLS.iter().skip(bells.first).zip(bells.rows)
+    let rows = bells.rows.iter().zip(bells.first..MAX_DOORBELLS);
+    rows.filter_map(|(row, n)| Some((BELLS.get(n)?, row)))
 }
 
 /// Returns the one whose page has an address.
 #[inline(always)]
 fn find(bells: Bells, ipa: u64) -> Option<(&'static Doorbell, &'static Row)> {
-    for (row, n) in bells.rows.iter().zip(bells.first..MAX_DOORBELLS) {
-        if ipa.wrapping_sub(row.ipa) < PAGE {
-            return Some((BELLS.get(n)?, row));
-        }
-    }
-    None
+    all(bells).find(|(_, row)| ipa.wrapping_sub(row.ipa) < PAGE)
 }
 
 /// Notes how far apart rings are heard, when the board starts.
