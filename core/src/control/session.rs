@@ -511,8 +511,8 @@ impl<B: Board> InSession<'_, B> {
                 };
                 let account = &usage.account;
                 if let About::Waits(first) = about {
-                    let classes = account.waits.chunks_exact(2).skip(first / 2);
-                    for (place, pair) in message.values.iter_mut().zip(classes) {
+                    let waits = account.waits.get(first & !1..).unwrap_or_default();
+                    for (place, pair) in message.values.iter_mut().zip(waits.chunks_exact(2)) {
                         if let [low, high] = pair {
                             *place = u64::from(*low) | u64::from(*high) << 32;
                         }
