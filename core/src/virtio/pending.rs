@@ -25,7 +25,7 @@ impl PendingDevices {
         }
     }
 
-    /// Anybody: the thread has to look at a device (its row in the plan). `true`: it sleeps, or is about to wake up, and the caller wakes it.
+    /// Anybody: the thread has to look at a device (its row in the plan). `true`: it sleeps, and the caller wakes it.
     #[inline(always)]
     #[must_use]
     pub fn mark(&self, device: usize) -> bool {
@@ -34,7 +34,13 @@ impl PendingDevices {
         // The device is marked before this load, and the thread says that it sleeps before it looks at the marks: one of the two sees
         // the other.
         fence(Ordering::SeqCst);
-        self.asleep.load(Ordering::Relaxed)
+        let sleeps = self.asleep.load(Ordering::Relaxed);
+        if sleeps {
+            // Until it runs it need not be woken again, however long that takes and however often somebody marks a device. A store that comes late,
+            // when it sleeps once more, is followed by a message that wakes it all the same.
+            self.asleep.store(false, Ordering::Relaxed);
+        }
+        sleeps
     }
 
     /// Service thread: takes the devices, a bit for each.
@@ -68,15 +74,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_marks_a_device_of_a_thread_that_sleeps_wakes_it() {
+    fn who_marks_a_device_of_a_thread_that_sleeps_wakes_it_once() {
         let pending = PendingDevices::new();
         assert!(!pending.mark(3), "it is awake, and looks by itself");
         assert!(!pending.sleep(), "there is something to do");
         assert_eq!(pending.take(), 1 << 3);
         assert!(pending.sleep());
         assert!(pending.mark(63));
-        pending.awake();
         assert!(!pending.mark(0), "it has been woken");
+        pending.awake();
         assert_eq!(pending.take(), 1 << 63 | 1);
         assert_eq!(pending.take(), 0);
     }
