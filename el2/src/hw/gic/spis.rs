@@ -13,12 +13,13 @@ const WORDS: usize = 32;
 static USABLE: [AtomicU32; WORDS] = [const { AtomicU32::new(0) }; WORDS];
 
 /// Tries the SPIs of a word of 32, while the distributor forwards none: the bits of others read as zero and ignore writes (IHI 0069H,
-/// GICD_ISENABLER\<n\>; IHI 0048B.b, 4.3.5). They stay enabled: [`silence`](super::registers::silence) follows.
+/// GICD_ISENABLER\<n\>; IHI 0048B.b, 4.3.5). None is left enabled, whatever is done to them before or afterwards.
 #[inline(always)]
 pub(super) fn look(gicd: Registers, word: u64) {
     let bits = word.wrapping_mul(4);
     gicd.write(bank::ENABLE.wrapping_add(bits), u32::MAX);
     let usable = gicd.read(bank::ENABLE.wrapping_add(bits));
+    gicd.write(bank::DISABLE.wrapping_add(bits), u32::MAX);
     USABLE[word as usize % WORDS].store(usable, Ordering::Relaxed);
 }
 
