@@ -1,10 +1,11 @@
 //! `./bulkhead`: which program it hands over to, and with which words; that it asks before it installs.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use bulkhead_driver::testing::terminal::Terminal;
@@ -257,6 +258,32 @@ fn is_debian() -> bool {
     let text = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let id = text.lines().find_map(|line| line.strip_prefix("ID="));
     ["debian", "ubuntu"].contains(&id.unwrap_or_default().trim_matches('"'))
+}
+
+/// Cargo's pipe stays open meanwhile: what reads it must not wait for more than a line.
+#[test]
+fn the_first_build_says_how_far_it_is_before_it_ends() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bulkhead");
+    let text = fs::read_to_string(script).expect("the script");
+    let begin = text.find("thinned() {").expect("the function");
+    let end = text[begin..].find("\n}\n").expect("its end") + 3;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{}thinned 40", &text[begin..begin + end])]);
+    shell.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut shell = shell.spawn().expect("a shell");
+    let mut cargo = shell.stdin.take().expect("a pipe");
+    let mut said = BufReader::new(shell.stderr.take().expect("a pipe")).lines();
+    let (send, lines) = channel();
+    std::thread::spawn(move || said.try_for_each(|line| send.send(line.expect("a line"))));
+    let mut next = |says: &str| {
+        cargo.write_all(says.as_bytes()).expect("it reads");
+        lines.recv_timeout(GUARD).expect("a line in time")
+    };
+    let two = "    Updating crates\n   Compiling a v1\n   Compiling b v1\n";
+    assert_eq!(next(two), "bulkhead: crate 2 of 40");
+    assert_eq!(next("error: no `c`\n"), "error: no `c`");
+    drop(cargo);
+    assert!(shell.wait().expect("it ends").success());
 }
 
 #[test]
