@@ -153,11 +153,8 @@ pub fn wake(device: usize) {
 /// Notes which service thread serves each device, when the board starts.
 pub fn start() {
     for (device, row) in devices() {
-        if let Some(backend) = plan().backends().get(usize::from(row.backend)) {
-            shared(device)
-                .service
-                .store(backend.service.into(), Ordering::Relaxed);
-        }
+        let service = &shared(device).service;
+        service.store(row.service.into(), Ordering::Relaxed);
     }
 }
 

@@ -45,14 +45,12 @@ pub struct ServiceThread {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Backend {
-    /// Index of the VM; no two alike. [`NONE`](super::NONE), in the last row: EL2, and all else but `service` is 0.
+    /// Index of the VM; no two alike. [`NONE`](super::NONE), in the last row: EL2, and all else is 0.
     pub vm: u16,
     /// SPI of its vGIC by which it is told that devices have something to do.
     pub vintid: u16,
-    /// Index of the service thread of its devices.
-    pub service: u16,
     /// Must be 0.
-    pub reserved: u16,
+    pub reserved: u32,
     /// IPA of the page with the news ([`backend_page`](crate::device::backend_page)), in its RAM.
     pub page: u64,
     /// IPA of the page to which it writes which devices have something to do, a bit for each: those from 0 to 31 at offset 0, the
@@ -93,6 +91,12 @@ pub struct VirtioDevice {
     pub index: u16,
     /// Bytes of the config.
     pub config_bytes: u16,
+    /// Index of the [`ServiceThread`] that moves its data.
+    pub service: u16,
+    /// Must be 0.
+    pub reserved: u16,
+    /// Must be 0.
+    pub reserved2: u32,
     /// IPA of its registers: a region [`VirtioRegisters`](super::RegionKind::VirtioRegisters).
     pub ipa: u64,
     /// IPA of its window in the RAM of the backend's VM, a multiple of a page. 0 where EL2 serves it.

@@ -1,10 +1,15 @@
 //! The rules for consoles, which EL2 serves itself.
 
+use std::collections::BTreeSet;
+use std::vec::Vec;
+
 use bulkhead_abi::plan::*;
 
-use super::Invariant;
 use super::sample::Sample;
+use super::service_tests::fair;
 use super::virtio_tests::{add_registers, judge};
+use super::{Invariant, Plan};
+use crate::virtio::pages::reached;
 use crate::virtio::transport::feature::{EVENT_IDX, VERSION_1};
 
 /// The sample in which EL2 serves a console of the second VM, and of the first.
@@ -13,7 +18,6 @@ fn with_consoles() -> Sample {
     sample.backends.push(Backend {
         vm: NONE,
         vintid: 0,
-        service: 0,
         reserved: 0,
         page: 0,
         bell: 0,
@@ -124,7 +128,6 @@ fn el2_as_a_backend_is_told_by_nothing() {
         judge(&sample)
     };
     let not = Err(Invariant::Backend);
-    assert_eq!(refused(&|row| row.service = 1), not);
     assert_eq!(refused(&|row| row.vintid = 50), not);
     assert_eq!(refused(&|row| row.page = 0x403f_f000), not);
     assert_eq!(refused(&|row| row.bell = PAGE), not);
@@ -136,4 +139,49 @@ fn el2_as_a_backend_is_told_by_nothing() {
     let mut sample = with_consoles();
     sample.backends.push(sample.backends[1]);
     assert_eq!(judge(&sample), order);
+}
+
+#[test]
+fn a_service_thread_reaches_the_vms_of_its_devices_and_no_others() {
+    let mut sample = with_consoles();
+    sample.vcpus[2] = fair(sample.vcpus[2]);
+    let second = ServiceThread {
+        pcpu: 1,
+        policy: CpuPolicy::Fair as u16,
+        weight: 1,
+        ..sample.threads[0]
+    };
+    sample.threads.push(second);
+    // By thread 1: the VMs whose memory it reaches.
+    let reached_by = |sample: &Sample| {
+        assert_eq!(judge(sample), Ok(()));
+        let bytes = sample.bytes();
+        let plan = Plan::open(&bytes).expect("sound");
+        [0, 1].map(|service| {
+            let vms = reached(&plan, service).map(|reached| reached.region.vm);
+            vms.collect::<BTreeSet<u16>>()
+        })
+    };
+    assert_eq!(reached_by(&sample), [[0, 1].into(), [].into()]);
+    // Nobody serves the console of VM 0 but EL2.
+    let consoles: Vec<usize> = (0..sample.virtio.len())
+        .filter(|row| sample.virtio[*row].id == VIRTIO_CONSOLE)
+        .collect();
+    let of = |sample: &Sample, vm| {
+        let mut rows = consoles.iter().copied();
+        rows.find(|row| sample.virtio[*row].vm == vm).expect("one")
+    };
+    let (first, last) = (of(&sample, 0), of(&sample, 1));
+    sample.virtio[first].service = 1;
+    assert_eq!(reached_by(&sample), [[0, 1].into(), [0].into()]);
+    sample.virtio[last].service = 1;
+    assert_eq!(reached_by(&sample), [[0, 1].into(), [0, 1].into()]);
+    // The disk of VM 0 alone: its windows are memory of VM 1.
+    for row in [first, last] {
+        sample.virtio[row].service = 0;
+    }
+    sample.virtio[0].service = 1;
+    assert_eq!(reached_by(&sample), [[0, 1].into(), [0, 1].into()]);
+    sample.virtio[0].service = 2;
+    assert_eq!(judge(&sample), Err(Invariant::VirtioService));
 }

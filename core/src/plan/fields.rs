@@ -236,7 +236,7 @@ fields!(
     Backend,
     Some(TableId::Backends),
     0,
-    [vm, vintid, service, reserved, page, bell]
+    [vm, vintid, reserved, page, bell]
 );
 fields!(
     VIRTIO_DEVICE,
@@ -252,6 +252,9 @@ fields!(
         flags,
         index,
         config_bytes,
+        service,
+        reserved,
+        reserved2,
         ipa,
         window,
         window_size,

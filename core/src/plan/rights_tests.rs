@@ -37,7 +37,6 @@ pub fn managed() -> Sample {
     sample.backends = [Backend {
         vm: NONE,
         vintid: 0,
-        service: 0,
         reserved: 0,
         page: 0,
         bell: 0,

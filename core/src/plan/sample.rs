@@ -310,7 +310,6 @@ impl Sample {
         sample.backends = [Backend {
             vm: 1,
             vintid: 41,
-            service: 0,
             reserved: 0,
             page: 0x403f_f000,
             bell: 0xb00_0000,
@@ -325,6 +324,9 @@ impl Sample {
             flags: 0,
             index,
             config_bytes,
+            service: 0,
+            reserved: 0,
+            reserved2: 0,
             ipa,
             window,
             window_size: 0x4_2000,

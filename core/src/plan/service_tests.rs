@@ -13,7 +13,7 @@ fn server(vcpu: Vcpu, budget: u64) -> Vcpu {
 }
 
 /// A fair vCPU without a cap.
-fn fair(vcpu: Vcpu) -> Vcpu {
+pub(super) fn fair(vcpu: Vcpu) -> Vcpu {
     with(vcpu, CpuPolicy::Fair, 1, (MAX_PERIOD, MAX_PERIOD))
 }
 

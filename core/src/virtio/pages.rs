@@ -40,17 +40,15 @@ pub fn devices<'a>(
     service: usize,
 ) -> impl Iterator<Item = (usize, &'a bulkhead_abi::plan::VirtioDevice)> {
     let rows = (0..MAX_VIRTIO_DEVICES).zip(plan.virtio_devices());
-    rows.filter(move |(_, device)| {
-        let backend = plan.backends().get(usize::from(device.backend));
-        backend.is_some_and(|backend| usize::from(backend.service) == service)
-    })
+    rows.filter(move |(_, device)| usize::from(device.service) == service)
 }
 
-/// Whether a service thread reaches the memory of a VM.
+/// Whether a service thread reaches the memory of a VM, which has a device of it or serves one.
 pub(crate) fn reaches(plan: &Plan, service: usize, vm: u16) -> bool {
-    let mut backends = plan.backends().iter();
-    backends.any(|backend| backend.vm == vm && usize::from(backend.service) == service)
-        || devices(plan, service).any(|(_, device)| device.vm == vm)
+    devices(plan, service).any(|(_, device)| {
+        let backend = plan.backends().get(usize::from(device.backend));
+        device.vm == vm || backend.is_some_and(|backend| backend.vm == vm)
+    })
 }
 
 /// Pages of a device: its state, then for each queue its arrays, of [`SLOT_BYTES`] and [`AGAIN_BYTES`] for each slot.

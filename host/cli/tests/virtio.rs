@@ -26,11 +26,19 @@ fn planned() -> Planned {
 
 /// The same with a part of the description replaced.
 fn with(part: &str, other: &str) -> Planned {
-    let source = std::fs::read_to_string(FIXTURE).expect("a description");
-    assert!(source.contains(part), "{part}");
+    with_all(&[(part, other)])
+}
+
+/// The same with several parts of it replaced.
+fn with_all(parts: &[(&str, &str)]) -> Planned {
+    let mut source = std::fs::read_to_string(FIXTURE).expect("a description");
+    for (part, other) in parts {
+        assert!(source.contains(part), "{part}");
+        source = source.replace(part, other);
+    }
     let text = Text {
         name: FIXTURE.to_owned(),
-        source: source.replace(part, other).into(),
+        source: source.into(),
     };
     match prepare_text(text, Effort::WhatIsThere) {
         Ok(prepared) => prepared.planned,
@@ -59,7 +67,7 @@ fn the_planner_adds_who_serves() {
             panic!("one backend");
         };
         // On the CPU of the console: there is no server there.
-        assert_eq!((thread.pcpu, backend.vm, backend.service), (0, 2, 0));
+        assert_eq!((thread.pcpu, backend.vm), (0, 2));
         let places = plan.vcpus.iter().map(|vcpu| (vcpu.vm, vcpu.pcpu));
         assert!(places.eq([(0, 0), (1, 1), (2, 0)]));
         assert_eq!(thread.policy, CpuPolicy::Fair as u16);
@@ -92,6 +100,68 @@ fn beside_servers_the_thread_is_a_server_that_the_cpu_can_keep() {
     with_plan(&on("budget = \"300us\"\nperiod = \"2ms\""), |plan| {
         let thread = &plan.service_threads()[0];
         assert_eq!((thread.budget, thread.period), (300_000, 2_000_000));
+    });
+}
+
+/// The pCPU and the policy of each service thread of a plan.
+fn threads(plan: &Plan) -> Vec<(u16, u16)> {
+    let threads = plan.service_threads().iter();
+    threads.map(|row| (row.pcpu, row.policy)).collect()
+}
+
+/// The VM and the service thread of each virtio device of a plan.
+fn devices(plan: &Plan) -> Vec<(u16, u16)> {
+    let devices = plan.virtio_devices().iter();
+    devices.map(|row| (row.vm, row.service)).collect()
+}
+
+#[test]
+fn a_vm_is_served_on_its_own_cpu() {
+    const SERVER: u16 = CpuPolicy::Server as u16;
+    const FAIR: u16 = CpuPolicy::Fair as u16;
+    let own = |vm: &str| with(vm, &format!("{vm}\nservice = \"own\""));
+    // That of VM two has a server on it: so is the thread there.
+    let planned = own("[vm.two]");
+    with_plan(&planned, |plan| {
+        assert_eq!(threads(&plan), [(0, FAIR), (1, SERVER)]);
+        assert_eq!(devices(&plan), [(0, 0), (0, 0), (0, 0), (1, 1)]);
+        let [first, second] = [0, 1].map(|thread| {
+            let reached = pages::reached(&plan, thread).map(|reached| reached.region.vm);
+            reached.collect::<std::collections::BTreeSet<u16>>()
+        });
+        assert_eq!((first, second), ([0, 2].into(), [1, 2].into()));
+    });
+    let text = show::text(&planned);
+    for line in [
+        "thread     EL2's service thread moves the data of one: on CPU 0, fair with weight 1 (no server is on its CPU)",
+        "thread     EL2's service thread moves the data of two: on CPU 1, a server of 200 us in each 1 ms (servers are on its CPU)",
+    ] {
+        assert!(text.contains(line), "`{line}` is not in\n{text}");
+    }
+    let json = show::json(&planned);
+    assert_eq!(json["service"]["threads"][1]["cpu"], 1);
+    assert_eq!(json["service"]["threads"][1]["serves"][0], "two");
+    assert_eq!(json["cpus"][1]["thread"], true);
+    // Where the service VM is anyway there is one thread.
+    with_plan(&own("[vm.one]"), |plan| {
+        assert_eq!(threads(&plan), [(0, FAIR)]);
+    });
+    // A thread that has no devices is not there: the service VM is alone on CPU 2. What is said of the CPU time is said of each.
+    let all = with_all(&[
+        ("dtb = \"../virt.dtb\"", "name = \"qemu-virt\"\ncpus = 3"),
+        (
+            "[network.lan]",
+            "[service]\npcpu = 2\nweight = 3\n[network.lan]",
+        ),
+        ("[vm.one]", "[vm.one]\nservice = \"own\""),
+        ("[vm.two]", "[vm.two]\nservice = \"own\""),
+    ]);
+    with_plan(&all, |plan| {
+        assert_eq!(threads(&plan), [(0, FAIR), (1, FAIR)]);
+        assert_eq!(devices(&plan), [(0, 0), (0, 0), (0, 0), (1, 1)]);
+        assert!(plan.service_threads().iter().all(|row| row.weight == 3));
+        let of_service = plan.vcpus.last().expect("the service VM");
+        assert_eq!((of_service.pcpu, of_service.policy), (2, FAIR));
     });
 }
 
@@ -173,7 +243,7 @@ fn the_plan_says_who_has_what_and_who_serves() {
     }
     let json = show::json(&planned);
     assert_eq!(json["service"]["vm"], "service");
-    assert_eq!(json["service"]["thread"]["policy"], "fair");
+    assert_eq!(json["service"]["threads"][0]["policy"], "fair");
     assert_eq!(json["cpus"][0]["thread"], true);
     assert_eq!(json["vms"][2]["added"], true);
     assert_eq!(json["vms"][0]["added"], false);
@@ -336,7 +406,7 @@ fn differences_of_devices_have_their_names() {
     let bytes = |planned: &Planned| show::bytes::read(&planned.bytes).expect("a plan");
     let thread = with("[network.lan]", "[service]\nweight = 3\n[network.lan]");
     let text = show::compare("old.bin", &bytes(&old), &bytes(&thread)).text("virtio");
-    let line = "~ thread, weight: 1 -> 3";
+    let line = "~ thread on CPU 0x0, weight: 1 -> 3";
     assert!(text.contains(line), "`{line}` is not in\n{text}");
 }
 

@@ -14,7 +14,7 @@ fn are_used(system: &System) -> bool {
     all(system).any(|(_, colours)| colours.part.is_some() || colours.mask.is_some())
 }
 
-/// The numbers of the caches in which the memory of a VM can be: those of the CPUs on which its vCPUs run, and that of the service thread that reaches its
+/// The numbers of the caches in which the memory of a VM can be: those of the CPUs on which its vCPUs run, and those of the service threads that reach its
 /// memory.
 fn caches_of(
     vm: usize,
@@ -24,11 +24,13 @@ fn caches_of(
     io: Option<&PlannedIo>,
 ) -> Vec<usize> {
     let pool = system.vms[vm].cpu.pool.iter().map(|cpu| cpu.value as usize);
-    let reaches = |io: &&PlannedIo| io.of_vm(vm).next().is_some() || io.served_by(vm).is_some();
-    let thread = io.filter(reaches).map(|io| io.cpu);
+    let threads = io.into_iter().flat_map(|io| {
+        let all = io.threads.iter().enumerate();
+        all.filter(move |(thread, _)| io.reaches(*thread, vm))
+    });
     let own: Vec<usize> = { cpus::of_vm(cpus, vm).into_iter() }
         .chain(pool)
-        .chain(thread)
+        .chain(threads.map(|(_, thread)| thread.cpu))
         .collect();
     let caches = board.caches.iter().enumerate();
     // Of one that has no CPU, which was reported, all.

@@ -17,8 +17,8 @@ struct Assignment<'a> {
     system: &'a System,
     /// vCPUs of each CPU of the board.
     assignment: Vec<Vec<Owner>>,
-    /// CPU on which the service thread runs.
-    thread: Option<usize>,
+    /// CPUs on which service threads run.
+    threads: Vec<usize>,
 }
 
 /// CPUs and CPU time that the VMs get.
@@ -250,7 +250,7 @@ impl Assignment<'_> {
     fn time_of(&self, vm: usize) -> CpuTime {
         let spec = &self.system.vms[vm];
         let alone = |cpu: usize| {
-            let others = self.assignment[cpu].len() > 1 || self.thread == Some(cpu);
+            let others = self.assignment[cpu].len() > 1 || self.threads.contains(&cpu);
             !others && !self.is_pooled(cpu)
         };
         let mut own = (0..self.assignment.len())
@@ -281,7 +281,7 @@ impl Assignment<'_> {
             .filter(|&cpu| {
                 let used = !self.assignment[cpu].is_empty()
                     || self.is_pooled(cpu)
-                    || self.thread == Some(cpu);
+                    || self.threads.contains(&cpu);
                 cpu == 0 || used || console == Some(cpu)
             })
             .map(|cpu| PlannedCpu {
@@ -305,7 +305,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     let mut assignment = Assignment {
         system,
         assignment: vec![Vec::new(); count],
-        thread: None,
+        threads: Vec::new(),
     };
     let service_vm = io::service_vm(system);
     let vms = || system.vms.iter().enumerate();
@@ -331,12 +331,13 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
         if let Some(vm) = service_vm {
             assignment.assignment[chosen.cpu].push((vm, 0));
         }
-        assignment.thread = Some(chosen.cpu);
+        let threads = chosen.threads.iter().map(|thread| thread.cpu);
+        assignment.threads = threads.collect();
         Some(chosen)
     });
     let mut times = times(&assignment);
     if let (Some(vm), Some(chosen)) = (service_vm, &chosen) {
-        times[vm] = chosen.vm;
+        times[vm] = chosen.vm.0;
     }
     for (vm, spec) in vms().filter(|(vm, _)| times[*vm] != CpuTime::Pinned) {
         let name = &spec.name.value;
@@ -373,8 +374,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     }
     let mut cpus = assignment.cpus(board);
     for cpu in &mut cpus {
-        let thread = chosen.as_ref().filter(|chosen| chosen.cpu == cpu.cpu);
-        cpu.thread = thread.map(|chosen| chosen.thread);
+        cpu.thread = chosen.as_ref().and_then(|chosen| chosen.thread_on(cpu.cpu));
     }
     Assigned {
         cpus,

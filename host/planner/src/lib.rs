@@ -40,7 +40,7 @@ mod tables;
 mod unpack;
 
 pub use file::Content;
-pub use io::{DeviceUse, PlannedDevice, PlannedImage, PlannedIo, ServiceVm};
+pub use io::{DeviceUse, PlannedDevice, PlannedImage, PlannedIo, PlannedThread, ServiceVm};
 pub use plan::{Planned, plan};
 pub use planned::{
     EmulatedDevice, Mapped, PlannedChannel, PlannedCpu, PlannedDoorbell, PlannedEnd,

@@ -175,8 +175,8 @@ pub fn plan(
         .map(|(index, guest)| {
             let own = cpus::of_vm(&cpus, index);
             let mut vm = guest.into_planned(system, &system.vms[index], (own, times[index], event));
-            if let Some(io) = io.as_ref().filter(|io| io.served_by(index).is_some()) {
-                vm.time_why = format!("added by the planner: {}", io.time_why);
+            if let Some(service) = io.as_ref().and_then(|io| io.served_by(index)) {
+                vm.time_why = format!("added by the planner: {}", service.time_why);
             }
             vm
         })

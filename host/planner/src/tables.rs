@@ -49,7 +49,9 @@ pub(super) fn layout(
     board: &Board,
 ) -> Layout {
     if let Some(io) = io {
-        io.pages = io::highest(io, guests);
+        for thread in 0..io.threads.len() {
+            io.threads[thread].pages = io::highest(io, thread, guests);
+        }
     }
     let rights = size_of_val(&*rights(system)) as u64;
     let stops = guests.iter().filter(|guest| guest.stop.is_some()).count() * size_of::<Stop>();
@@ -123,7 +125,9 @@ fn most_pages(
         } else {
             u64::from(own.count_ones())
         };
-        let _ = places.next(u64::from(io.pages) + between, own);
+        for thread in &io.threads {
+            let _ = places.next(u64::from(thread.pages) + between, own);
+        }
     }
     if own != ALL_COLOURS {
         let _ = places.next(image.div_ceil(PAGE), own);
@@ -158,7 +162,7 @@ fn pages_before_tables(pcpus: usize, system: &System, io: Option<&PlannedIo>) ->
     let vcpus: usize = system.vms.iter().map(|spec| spec.vcpus).sum();
     let counts = [
         (pcpus, PCPU_PAGES),
-        (vcpus + usize::from(io.is_some()), VCPU_PAGES),
+        (vcpus + io.map_or(0, |io| io.threads.len()), VCPU_PAGES),
         (system.vms.len(), VM_PAGES),
     ];
     let pages = |(count, each): (usize, u32)| count as u64 * u64::from(each);
@@ -345,8 +349,11 @@ pub(super) fn emit(
     if let Some(io) = io {
         let (bytes, _) = write(Some(io), (&[], 0));
         let opened = plan::Plan::open(&bytes).ok();
-        let pages = opened.and_then(|plan| pages::pages(&plan, 0));
-        io.pages = pages.map_or(io.pages, |pages| pages as u32);
+        for (number, thread) in io.threads.iter_mut().enumerate() {
+            let pages = opened.as_ref();
+            let pages = pages.and_then(|plan| pages::pages(plan, number));
+            thread.pages = pages.map_or(thread.pages, |pages| pages as u32);
+        }
     }
     let (bytes, _) = write(io.as_ref(), (&[], 0));
     let mut roots = Vec::new();

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use bulkhead_abi::plan::{
-    ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, Backend, CpuPolicy, PCPU_PAGES, Region, RegionKind,
+    ACCESS_UNCACHED, ACCESS_WRITE, ALL_COLOURS, CpuPolicy, PCPU_PAGES, Region, RegionKind,
     VCPU_PAGES, VM_DETERMINISTIC, VM_PAGES, VirtioDevice,
 };
 use bulkhead_core::cpu::keys::Key;
@@ -337,15 +337,14 @@ fn maps(
 /// The memory that a pCPU maps for its service threads: of each VM with a device that one of them works for, and of each that
 /// serves one, what caches may hold.
 fn served<'a>(plan: &'a Plan<'_>, pcpu: usize) -> impl Iterator<Item = &'a Region> {
-    let here = move |backend: &Backend| {
-        let thread = plan.service_threads().get(usize::from(backend.service));
+    let here = move |device: &&VirtioDevice| {
+        let thread = plan.service_threads().get(usize::from(device.service));
         thread.is_some_and(|thread| usize::from(thread.pcpu) == pcpu)
     };
     let has_part = move |vm: u16| {
-        let serves = plan.backends().iter().any(|it| it.vm == vm && here(it));
-        let mut devices = plan.virtio_devices().iter().filter(|it| it.vm == vm);
+        let mut devices = plan.virtio_devices().iter().filter(here);
         let backend = |it: &VirtioDevice| plan.backends().get(usize::from(it.backend));
-        serves || devices.any(|it| backend(it).is_some_and(here))
+        devices.any(|it| it.vm == vm || backend(it).is_some_and(|backend| backend.vm == vm))
     };
     plan.regions.iter().filter(move |region| {
         let kinds = [RegionKind::Ram as u16, RegionKind::Shared as u16];

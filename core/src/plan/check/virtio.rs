@@ -101,10 +101,9 @@ impl Plan<'_> {
         for (row, backend) in self.backends().iter().enumerate() {
             let at = At::row(TableId::Backends, row);
             at.ensure(backend.reserved == 0, Invariant::ReservedZero)?;
-            let service = usize::from(backend.service) < self.service_threads().len();
             let none = backend.vintid == 0 && backend.page == 0 && backend.bell == 0;
             let of_el2 = is_el2(backend) && none;
-            let sound = service && (of_el2 || self.has_vgic(backend.vm));
+            let sound = of_el2 || self.has_vgic(backend.vm);
             at.ensure(sound, Invariant::Backend)?;
             if of_el2 {
                 continue;
@@ -131,6 +130,10 @@ impl Plan<'_> {
             let ports = PROFILE >= MANAGED && has_ports(device);
             let flags = FLAGS | if ports { VIRTIO_NO_CONSOLE } else { 0 };
             at.ensure(device.flags & !flags == 0, Invariant::VirtioFlags)?;
+            let reserved = device.reserved == 0 && device.reserved2 == 0;
+            at.ensure(reserved, Invariant::ReservedZero)?;
+            let service = usize::from(device.service) < self.service_threads().len();
+            at.ensure(service, Invariant::VirtioService)?;
             let polled = device.poll != 0;
             let backend = self.backends().get(usize::from(device.backend));
             let backend = backend

@@ -70,7 +70,7 @@ cases! {
     PmuInterrupt: ["Pcpu.pmu_intid" R, Like("Board.vtimer_intid", R)]["Vcpu.events" R, Set(1)]["Vcpu.events_period" R, Set(1_000_000)]["Board.event" R, Set(8)];
     TableOrder: ["Backend.vm" R, Set(64)];
     IrqVintid: ["Backend.vintid" R, Set(31)];
-    Backend: ["Backend.service" R, Set(8)];
+    Backend: ["Backend.vm" R, Set(0xffff)];
     ReservedZero: ["Backend.reserved" R, Set(1)];
     BackendNews: ["Backend.page" R, Add(8)];
     BackendNews: ["Backend.page" R, Set(0)];
@@ -94,6 +94,9 @@ cases! {
     VirtioPoll: ["VirtioDevice.poll" R, Set(49_999)]["VirtioDevice.features" R, Flip(1 << 29)]["VirtioDevice.vintid" R, Set(0)];
     VirtioNumber: ["VirtioDevice.index" R, Set(64)];
     VirtioNumber: ["VirtioDevice.index" NET, Like("VirtioDevice.index", R)];
+    VirtioService: ["VirtioDevice.service" R, Set(8)];
+    ReservedZero: ["VirtioDevice.reserved" R, Set(1)];
+    ReservedZero: ["VirtioDevice.reserved2" R, Set(1)];
     VirtioConfig: ["VirtioDevice.config_bytes" R, Set(65)];
     VirtioConfig: ["VirtioDevice.config" R, Set(1)]["VirtioDevice.config_bytes" R, Set(0)];
     TableOrder: ["VirtioDevice.ipa" NET, Like("VirtioDevice.ipa", R)];

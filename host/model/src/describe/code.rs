@@ -150,6 +150,7 @@ pub enum Code {
     ServiceIdle,
     ServiceIncomplete,
     ServiceName,
+    ServiceOwn,
     ServicePcpu,
     ServicePolls,
     ServiceRoom,
@@ -190,7 +191,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 160] = [
+    pub const ALL: [Self; 161] = [
         Self::BandwidthBoard,
         Self::BandwidthMode,
         Self::BandwidthValue,
@@ -315,6 +316,7 @@ impl Code {
         Self::ServiceIdle,
         Self::ServiceIncomplete,
         Self::ServiceName,
+        Self::ServiceOwn,
         Self::ServicePcpu,
         Self::ServicePolls,
         Self::ServiceRoom,
@@ -480,6 +482,7 @@ impl Code {
             Self::ServiceIdle => "bulkhead::service::idle",
             Self::ServiceIncomplete => "bulkhead::service::incomplete",
             Self::ServiceName => "bulkhead::service::name",
+            Self::ServiceOwn => "bulkhead::service::own",
             Self::ServicePcpu => "bulkhead::service::pcpu",
             Self::ServicePolls => "bulkhead::service::polls",
             Self::ServiceRoom => "bulkhead::service::room",

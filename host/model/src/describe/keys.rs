@@ -116,6 +116,7 @@ pub const VM: &Table = &Table {
         plain("disks", Kind::Tables(DISK), DISK.about),
         plain("networks", Kind::Tables(PORT), PORT.about),
         plain("poll", Kind::Quantity(&DURATION), "Its disks and networks are polled: EL2 looks at them once in this time, 50us to 1s, and they never interrupt; the guest's driver looks, too, without an exit. Default: 1ms for hard-realtime and for GPPT VMs; else none, the driver tells EL2 and is interrupted."),
+        plain("service", words(&["shared", "own"]), "Who moves the data of its virtio devices. shared: the service thread on the CPU of `[service]`. own: one on the CPU on which its first vCPU starts, beside it; for boards with few CPUs, and not for VMs that have their CPUs for themselves or are hard-realtime. Default: shared."),
         plain("board_reset", words(&["allowed"]), "A deviation, less than any class asks for: one of `devices` is a watchdog, which resets the whole board when the guest does not serve it. Without it such a device is refused."),
         plain("rtc", Kind::Or(&Kind::Flag, EMULATED), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
         plain("watchdog", Kind::Or(&Kind::Flag, EMULATED), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),

@@ -87,6 +87,57 @@ fn check_console(vm: &VmSpec, findings: &mut Vec<Finding>) {
     );
 }
 
+/// Reports a VM whose devices cannot be served on its own CPU, by its description alone: nobody else may run there.
+fn check_cpu(vm: &VmSpec, findings: &mut Vec<Finding>) {
+    let Some(own) = &vm.own_service else {
+        return;
+    };
+    let name = &vm.name.value;
+    if vm.first_virtio().is_none() {
+        findings.push(
+            Finding::new(Code::VirtioIdle, "there is nothing to serve")
+                .at(
+                    own.clone(),
+                    "this VM has no disk, no network and no virtio-console",
+                )
+                .help("leave `service` out, or give the VM `disks` or `networks`"),
+        );
+        return;
+    }
+    let (place, why, lesser) = if vm.class == Class::HardRealtime {
+        let why = "a hard real-time VM: its devices are served on another CPU";
+        (None, why, "")
+    } else if vm.interrupts.is_gppt() {
+        let why = "takes its interrupts itself, and needs its CPU alone";
+        let stated = vm.interrupts.stated.as_ref();
+        (stated, why, "; or say interrupts = \"vgic\"")
+    } else if let Some(timer) = &vm.own_ptimer {
+        let why = "has the physical timer of its CPU, and needs it alone";
+        (
+            Some(timer),
+            why,
+            "; or leave `ptimer` out, and EL2 emulates it",
+        )
+    } else if !vm.cpu.shares() {
+        let stated = vm.cpu.stated.as_ref();
+        let lesser = "; or let the VM share its CPU: cpu = \"fair\", or \"rt\" with a budget";
+        (stated, "has its CPU for itself", lesser)
+    } else {
+        return;
+    };
+    findings.push(
+        Finding::new(
+            Code::ServiceOwn,
+            format!("the devices of `{name}` cannot be served on its own CPU"),
+        )
+        .at(place.unwrap_or(&vm.name.span).clone(), why)
+        .at(own.clone(), "asks for it")
+        .help(format!(
+            "leave `service` out, and another CPU serves them{lesser}"
+        )),
+    );
+}
+
 /// Reads `[service]`, and checks that it has something to serve if it is there.
 pub(super) fn read(
     table: Option<(Span, &DeTable)>,
@@ -109,6 +160,7 @@ pub(super) fn read(
     for vm in vms {
         check(vm, findings);
         check_console(vm, findings);
+        check_cpu(vm, findings);
     }
     let Some((place, table)) = table else {
         return ServiceSpec::default();

@@ -126,6 +126,8 @@ pub struct VmSpec {
     pub ports: Vec<PortSpec>,
     /// How often these are looked at, in nanoseconds, if the description says so.
     pub stated_poll: Option<Placed<u64>>,
+    /// Place at which it says that its devices are served on its own CPU.
+    pub own_service: Option<Span>,
     /// Devices of the board that it asks for.
     pub devices: Vec<PassedSpec>,
     /// Place at which the description accepts that one of these can reset the board.
@@ -224,6 +226,8 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let disks = disk::disks(&mut reader);
     let ports = network::ports(&mut reader);
     let stated_poll = poll(&mut reader, disks.is_empty() && ports.is_empty());
+    let own_service = reader.read(const { VM.word("service") });
+    let own_service = own_service.filter(|word| word.value == "own");
     let board_reset = reader.read(const { VM.word("board_reset") });
     deviations.extend(board_reset.as_ref().map(|_| class::BOARD_RESET));
     let deterministic = reader
@@ -280,6 +284,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         disks,
         ports,
         stated_poll,
+        own_service: own_service.map(|word| word.span),
         devices,
         board_reset: board_reset.map(|word| word.span),
         deterministic,

@@ -97,7 +97,7 @@ fn disk(unit: u32, image: Option<&PlannedImage>, memory: Option<(u64, u64)>) -> 
 
 #[cfg(test)]
 mod tests {
-    use bulkhead_model::describe::{CpuTime, Mac};
+    use bulkhead_model::describe::Mac;
     use dtoolkit::fdt::Fdt;
     use dtoolkit::model::DeviceTree;
     use dtoolkit::{Node as _, Property as _};
@@ -117,6 +117,7 @@ mod tests {
             index,
             window,
             window_size: 0x4_2000,
+            thread: 0,
         };
         let disk = DeviceUse::Disk {
             name: "data".to_owned(),
@@ -158,10 +159,9 @@ mod tests {
                 pending: 0x403f_f000,
                 bell: 0x0a00_0000,
                 counts: (0xffe0_0000, 0x4000),
+                time_why: String::new(),
             }),
-            cpu: 3,
-            time: CpuTime::Pinned,
-            time_why: String::new(),
+            threads: Vec::new(),
             devices: vec![
                 device(0, disk, 0x0a00_0000, 37, 0, 0x4037_b000),
                 device(1, card, 0x0a00_1000, 38, 1, 0x403b_d000),
@@ -174,7 +174,6 @@ mod tests {
                 content: vec![7; 1000].into(),
                 absent: false,
             }],
-            pages: 0,
         }
     }
 

@@ -127,6 +127,8 @@ pub struct PlannedDevice {
     pub window: u64,
     /// Bytes of its window.
     pub window_size: u64,
+    /// Number of the service thread that moves its data.
+    pub thread: usize,
 }
 
 impl PlannedDevice {
@@ -314,6 +316,7 @@ pub(super) fn all(
             poll,
             window: 0,
             window_size,
+            thread: 0,
         });
     };
     for (vm, spec) in system.vms.iter().enumerate() {

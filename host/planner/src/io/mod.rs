@@ -6,15 +6,18 @@ mod disk;
 mod mac;
 mod rows;
 mod service;
+mod threads;
 mod window;
 
 use bulkhead_abi::plan::PAGE;
-use bulkhead_model::describe::{CpuTime, Finding, System};
+use bulkhead_model::describe::{Finding, System};
 
 pub use device::{DeviceUse, PlannedDevice, Ports};
 pub(crate) use disk::{Disks, disks};
 pub(crate) use rows::{Rows, highest};
-pub(crate) use service::{COUNTERS, Chosen, choose, index as service_vm, is_needed, with_service};
+pub(crate) use service::{COUNTERS, index as service_vm, is_needed, with_service};
+pub use threads::PlannedThread;
+pub(crate) use threads::{Chosen, choose};
 
 use crate::file::Content;
 use crate::{ipa, spis};
@@ -36,6 +39,8 @@ pub struct ServiceVm {
     pub bell: u64,
     /// IPA and bytes of the memory with its counters.
     pub counts: (u64, u64),
+    /// Reason for its CPU time: what else runs on its CPU.
+    pub time_why: String,
 }
 
 /// The image of disks.
@@ -56,18 +61,12 @@ pub struct PlannedImage {
 pub struct PlannedIo {
     /// Who serves disks and networks; none: VMs have neither. EL2 serves consoles itself.
     pub service: Option<ServiceVm>,
-    /// CPU of the board on which the service thread runs.
-    pub cpu: usize,
-    /// CPU time of the service thread.
-    pub time: CpuTime,
-    /// Reason for it: a line of the description, or what else runs on its CPU.
-    pub time_why: String,
+    /// The service threads: first that on the CPU of the service VM, if it has devices.
+    pub threads: Vec<PlannedThread>,
     /// The devices, by VM.
     pub devices: Vec<PlannedDevice>,
     /// What disks hold when the board starts.
     pub images: Vec<PlannedImage>,
-    /// Pages of the page pool for the service thread.
-    pub pages: u32,
 }
 
 impl PlannedIo {
@@ -85,6 +84,20 @@ impl PlannedIo {
     pub fn served(&self) -> impl Iterator<Item = &PlannedDevice> {
         let devices = self.devices.iter();
         devices.filter(|device| !device.use_.is_console())
+    }
+
+    /// The devices of a service thread, by its number.
+    pub fn of_thread(&self, thread: usize) -> impl Iterator<Item = &PlannedDevice> {
+        self.devices
+            .iter()
+            .filter(move |device| device.thread == thread)
+    }
+
+    /// Whether a service thread reaches the memory of VM `vm`.
+    pub fn reaches(&self, thread: usize, vm: usize) -> bool {
+        let serves = self.served_by(vm).is_some();
+        self.of_thread(thread)
+            .any(|device| device.vm == vm || serves && !device.use_.is_console())
     }
 
     /// First byte of the RAM of the service VM that its program does not have: images, windows and the page of news are from here on.
@@ -136,6 +149,10 @@ pub(super) fn plan(
     findings: &mut Vec<Finding>,
 ) -> Option<PlannedIo> {
     let mut devices = device::all(system, disks, findings);
+    for device in &mut devices {
+        let of_vms = chosen.iter().flat_map(|chosen| &chosen.of_vms);
+        device.thread = of_vms.copied().nth(device.vm).unwrap_or(0);
+    }
     let windows = devices.iter().map(|device| device.window_size);
     let windows: u64 = windows.sum();
     let vm = service_vm(system);
@@ -150,6 +167,9 @@ pub(super) fn plan(
             pending: ram.0 + ram.1 - PAGE,
             bell: 0,
             counts: device::COUNTS,
+            time_why: chosen
+                .as_ref()
+                .map_or_else(String::new, |chosen| chosen.vm.1.clone()),
         }
     });
     let mut window = service
@@ -171,15 +191,11 @@ pub(super) fn plan(
         device.window = window;
         window += device.window_size;
     }
-    let chosen = chosen?;
     Some(PlannedIo {
         service,
-        cpu: chosen.cpu,
-        time: chosen.thread,
-        time_why: chosen.why,
+        threads: chosen?.threads,
         devices,
         images,
-        pages: 0,
     })
 }
 

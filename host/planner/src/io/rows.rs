@@ -6,7 +6,7 @@ use bulkhead_abi::plan::{
 use bulkhead_core::virtio::pages;
 
 use super::window::lay_out;
-use super::{DeviceUse, PlannedDevice, PlannedIo};
+use super::{DeviceUse, PlannedDevice, PlannedIo, PlannedThread};
 use crate::guest::Guest;
 use crate::{PlannedCpu, share};
 
@@ -25,22 +25,9 @@ impl Rows {
         let Some(io) = io else {
             return Self::default();
         };
-        let pcpu = cpus.iter().position(|cpu| cpu.cpu == io.cpu).unwrap_or(0);
-        let (policy, weight, budget, period) = share::in_row(io.time);
-        let thread = ServiceThread {
-            pcpu: pcpu as u16,
-            policy: policy as u16,
-            weight,
-            reserved: 0,
-            budget,
-            period,
-            pages: io.pages,
-            reserved2: 0,
-        };
         let row = |vm, vintid, page, bell| Backend {
             vm,
             vintid,
-            service: 0,
             reserved: 0,
             page,
             bell,
@@ -56,7 +43,7 @@ impl Rows {
         let last = backends.len().saturating_sub(1) as u16;
         let queues = io.devices.iter().zip(0..);
         Self {
-            threads: vec![thread],
+            threads: io.threads.iter().map(|it| thread(it, cpus)).collect(),
             backends,
             devices: io.devices.iter().map(|it| device(it, last)).collect(),
             queues: queues
@@ -71,6 +58,22 @@ impl Rows {
             + size_of_val(&*self.backends)
             + size_of_val(&*self.devices)
             + size_of_val(&*self.queues)
+    }
+}
+
+/// The row of a service thread.
+fn thread(thread: &PlannedThread, cpus: &[PlannedCpu]) -> ServiceThread {
+    let pcpu = cpus.iter().position(|cpu| cpu.cpu == thread.cpu);
+    let (policy, weight, budget, period) = share::in_row(thread.time);
+    ServiceThread {
+        pcpu: pcpu.unwrap_or(0) as u16,
+        policy: policy as u16,
+        weight,
+        reserved: 0,
+        budget,
+        period,
+        pages: thread.pages,
+        reserved2: 0,
     }
 }
 
@@ -92,6 +95,9 @@ fn device(device: &PlannedDevice, el2: u16) -> VirtioDevice {
         flags: device.use_.flags(),
         index: device.index,
         config_bytes: bytes.len() as u16,
+        service: device.thread as u16,
+        reserved: 0,
+        reserved2: 0,
         ipa: device.ipa,
         window: device.window,
         window_size: device.window_size,
@@ -123,20 +129,18 @@ fn virtqueues(device: &PlannedDevice, row: u16) -> Vec<Virtqueue> {
         .collect()
 }
 
-/// Pages that the service thread needs at most, wherever the memory that it reaches will lie.
-pub(crate) fn highest(io: &PlannedIo, guests: &[Guest]) -> u32 {
+/// Pages that a service thread needs at most, wherever the memory that it reaches will lie.
+pub(crate) fn highest(io: &PlannedIo, thread: usize, guests: &[Guest]) -> u32 {
     let pages = |device: &PlannedDevice| {
         let queues = device.use_.queues();
         let slots: u64 = queues.iter().map(|queue| u64::from(queue.slots)).sum();
         let bytes = slots * (pages::SLOT_BYTES + pages::AGAIN_BYTES);
         pages::DEVICE_PAGES + bytes.div_ceil(PAGE)
     };
-    let state: u64 = io.devices.iter().map(pages).sum();
+    let state: u64 = io.of_thread(thread).map(pages).sum();
     let own = pages::THREAD_PAGES + state;
-    let reached = guests
-        .iter()
-        .enumerate()
-        .filter(|(vm, _)| io.served_by(*vm).is_some() || io.of_vm(*vm).next().is_some());
+    let guests = guests.iter().enumerate();
+    let reached = guests.filter(|(vm, _)| io.reaches(thread, *vm));
     let regions = reached.flat_map(|(_, guest)| &guest.regions);
     // One for each GiB that it touches, and one for each end at which no block fits; with colours none fits anywhere.
     let tables = regions.map(|mapped| {

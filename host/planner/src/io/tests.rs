@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, PAGE};
-use bulkhead_model::describe::{MemorySpec, System, Text, parse};
+use bulkhead_model::describe::{CpuTime, MemorySpec, System, Text, parse};
 
 use super::device::{COUNTS, DISK_ALIGN, all};
 use super::disk::{Disk, Image};
@@ -61,9 +61,9 @@ fn devices_with(system: &System, disks: &Disks) -> PlannedIo {
     let system = with_service(system, disks);
     let chosen = Chosen {
         cpu: 0,
-        thread: CpuTime::Pinned,
-        vm: CpuTime::Pinned,
-        why: String::new(),
+        vm: (CpuTime::Pinned, String::new()),
+        threads: Vec::new(),
+        of_vms: Vec::new(),
     };
     let mut findings = Vec::new();
     let io = plan(&system, disks, Some(chosen), &mut findings).expect("devices");

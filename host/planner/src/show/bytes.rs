@@ -2,7 +2,8 @@
 //! names of devices, payloads and shared memory, and no reasons.
 
 use bulkhead_abi::plan::{
-    self, Class, CpuPolicy, NONE, Profile, Region, RegionKind, Vcpu, VirtioDevice, Vm,
+    self, Class, CpuPolicy, NONE, Profile, Region, RegionKind, ServiceThread, Vcpu, VirtioDevice,
+    Vm,
 };
 use bulkhead_core::plan::{Plan, rows_of};
 use serde::Serialize;
@@ -96,9 +97,16 @@ struct Service {
     /// None: EL2 serves all devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     vm: Option<String>,
-    /// MPIDR of the CPU of the service thread.
+    threads: Vec<Thread>,
+}
+
+/// A service thread.
+#[derive(Serialize)]
+struct Thread {
+    /// MPIDR of its CPU.
     cpu: Option<Hex>,
-    thread: Time<u32>,
+    #[serde(flatten)]
+    time: Time<u32>,
     #[serde(rename = "pool_pages")]
     page_pool_pages: u32,
 }
@@ -112,6 +120,8 @@ struct Virtio {
     ipa: Hex,
     vintid: u16,
     poll_ns: u64,
+    /// Row of its service thread.
+    service: u16,
     config: String,
 }
 
@@ -352,15 +362,25 @@ fn time_of(policy: u16, weight: u16, (budget, period): (u64, u64), pool: u32) ->
 fn service(plan: &Plan) -> Option<Service> {
     let backend = plan.backends().first()?;
     let vm = plan.vms.get(usize::from(backend.vm));
-    let thread = plan.service_threads().first()?;
-    let cpu = plan.pcpus.get(usize::from(thread.pcpu));
-    let promise = (thread.budget, thread.period);
     Some(Service {
         vm: vm.map(|vm| name(&vm.name)),
-        cpu: cpu.map(|cpu| Hex(cpu.mpidr)),
-        thread: time_of(thread.policy, thread.weight, promise, 0),
-        page_pool_pages: thread.pages,
+        threads: plan
+            .service_threads()
+            .iter()
+            .map(|it| thread(plan, it))
+            .collect(),
     })
+}
+
+/// A service thread.
+fn thread(plan: &Plan, thread: &ServiceThread) -> Thread {
+    let cpu = plan.pcpus.get(usize::from(thread.pcpu));
+    let promise = (thread.budget, thread.period);
+    Thread {
+        cpu: cpu.map(|cpu| Hex(cpu.mpidr)),
+        time: time_of(thread.policy, thread.weight, promise, 0),
+        page_pool_pages: thread.pages,
+    }
 }
 
 /// A virtio device.
@@ -372,6 +392,7 @@ fn virtio(device: &VirtioDevice) -> Virtio {
         ipa: Hex(device.ipa),
         vintid: device.vintid,
         poll_ns: device.poll,
+        service: device.service,
         config: config.map(|byte| format!("{byte:02x}")).collect(),
     }
 }

@@ -23,7 +23,7 @@ const ECHOES: [&str; 8] = [
     "vcpus",
 ];
 /// Lists, and the keys by which their entries are known.
-const LISTS: [(&str, &[&str]); 15] = [
+const LISTS: [(&str, &[&str]); 16] = [
     ("memory", &["pa"]),
     ("vms", &["name"]),
     ("cpus", &["cpu"]),
@@ -39,6 +39,7 @@ const LISTS: [(&str, &[&str]); 15] = [
     ("declared", &["device"]),
     ("lacks", &["property", "path"]),
     ("virtio", &["kind", "name"]),
+    ("threads", &["cpu"]),
 ];
 
 /// One difference. A value that is only in one plan has none on the other side.
@@ -333,7 +334,9 @@ impl Change {
         for (at, key) in behind.iter().enumerate() {
             let list = LISTS.iter().any(|(name, _)| name == key) && at + 1 < behind.len();
             let entry = at > 0 && LISTS.iter().any(|(name, _)| *name == behind[at - 1]);
-            if entry {
+            if entry && behind[at - 1] == "threads" {
+                parts.push(format!("thread on CPU {key}"));
+            } else if entry {
                 parts.push(key.clone());
             } else if !list && key != "policy" && key != "mode" {
                 parts.push(said(key));

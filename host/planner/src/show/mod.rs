@@ -188,6 +188,15 @@ fn cpus(vm: &PlannedVm) -> String {
     }
 }
 
+/// Names in a sentence.
+fn listed(names: Vec<String>) -> String {
+    match names.split_last() {
+        None => "nobody".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, before)) => format!("{} and {last}", before.join(", ")),
+    }
+}
+
 /// Name of a vCPU: that of its VM, if it is the only one there.
 fn vcpu_name(planned: &Planned, vm: usize, number: usize) -> String {
     let vm = &planned.vms[vm];

@@ -9,7 +9,7 @@ use bulkhead_core::sched::bound::Costs;
 use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
 
 use super::{
-    access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset,
+    access, count, cpus, crash, el2_bytes, listed, memory_map, profile_name, profile_why, reset,
     shown_colours, vcpu_name,
 };
 use super::{caches, colours_cost, declared, virtio};
@@ -64,7 +64,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     }
     caches::write(planned, out)?;
     if let Some(io) = planned.io.as_ref().filter(|io| io.service.is_none()) {
-        virtio::write_thread(io, out)?;
+        virtio::write_threads(planned, io, out)?;
     }
     if planned.vms.len() > FEW {
         write_list(planned, out)?;
@@ -234,15 +234,6 @@ fn runs_name(planned: &Planned, of: Runs) -> String {
     match of {
         Runs::Vcpu { vm, vcpu } => vcpu_name(planned, vm, vcpu),
         Runs::Thread => "the service thread".to_owned(),
-    }
-}
-
-/// Names in a sentence.
-fn listed(names: Vec<String>) -> String {
-    match names.split_last() {
-        None => "nobody".to_owned(),
-        Some((last, [])) => last.clone(),
-        Some((last, before)) => format!("{} and {last}", before.join(", ")),
     }
 }
 

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use bulkhead_model::describe::{CpuTime, Duration, Size};
 use serde::Serialize;
 
-use super::count;
 use super::document::{Hex, Time};
+use super::{count, listed};
 use crate::io::Ports;
-use crate::{DeviceUse, Planned, PlannedDevice, PlannedIo};
+use crate::{DeviceUse, Planned, PlannedDevice, PlannedIo, PlannedThread};
 
 /// CPUs to which a service thread may be moved.
 const STAYS: &[usize] = &[];
@@ -86,7 +86,7 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
             device.window
         )?;
     }
-    write_thread(io, out)
+    write_threads(planned, io, out)
 }
 
 /// What a disk holds when the board starts, where what its VM writes goes, and who else has it.
@@ -137,9 +137,39 @@ fn image_of<'a>(io: &'a PlannedIo, device: &PlannedDevice) -> Option<&'a str> {
     }
 }
 
-/// Writes where the service thread runs.
-pub(super) fn write_thread(io: &PlannedIo, out: &mut String) -> std::fmt::Result {
-    let time = match io.time {
+/// Writes where the service threads run.
+pub(super) fn write_threads(
+    planned: &Planned,
+    io: &PlannedIo,
+    out: &mut String,
+) -> std::fmt::Result {
+    for (number, thread) in io.threads.iter().enumerate() {
+        let whose = match io.threads.len() {
+            1 => String::new(),
+            _ => format!(
+                " of {}",
+                listed(served_by(planned, io, number).map(str::to_owned).collect())
+            ),
+        };
+        write_thread(thread, &whose, out)?;
+    }
+    Ok(())
+}
+
+/// The VMs whose data a service thread moves.
+fn served_by<'a>(
+    planned: &'a Planned,
+    io: &'a PlannedIo,
+    thread: usize,
+) -> impl Iterator<Item = &'a str> {
+    let vms = planned.vms.iter().enumerate();
+    let served = vms.filter(move |(vm, _)| io.of_thread(thread).any(|device| device.vm == *vm));
+    served.map(|(_, vm)| vm.name.as_str())
+}
+
+/// Writes where a service thread runs; `whose` data it moves is said where there are several.
+fn write_thread(thread: &PlannedThread, whose: &str, out: &mut String) -> std::fmt::Result {
+    let time = match thread.time {
         CpuTime::Server { budget, period } => {
             format!(
                 "a server of {} in each {}",
@@ -152,22 +182,19 @@ pub(super) fn write_thread(io: &PlannedIo, out: &mut String) -> std::fmt::Result
     };
     writeln!(
         out,
-        "  thread     EL2's service thread moves the data: on CPU {}, {time} ({}), {} of pool",
-        io.cpu,
-        io.time_why,
-        count(io.pages as usize, "page")
+        "  thread     EL2's service thread moves the data{whose}: on CPU {}, {time} ({}), {} of pool",
+        thread.cpu,
+        thread.why,
+        count(thread.pages as usize, "page")
     )
 }
 
 /// Who serves virtio devices.
 #[derive(Serialize)]
 pub(super) struct Service<'a> {
-    cpu: usize,
-    thread: Thread<'a>,
     #[serde(flatten)]
     vm: Option<Server<'a>>,
-    #[serde(rename = "pool_pages")]
-    page_pool_pages: u32,
+    threads: Vec<Thread<'a>>,
 }
 
 /// The service VM, if there is one.
@@ -179,12 +206,16 @@ struct Server<'a> {
     bell: Hex,
 }
 
-/// CPU time of the service thread, and the reason.
+/// A service thread: its CPU time and the reason, and the VMs whose data it moves.
 #[derive(Serialize)]
 struct Thread<'a> {
+    cpu: usize,
     #[serde(flatten)]
     time: Time<&'static [usize]>,
     why: &'a str,
+    serves: Vec<&'a str>,
+    #[serde(rename = "pool_pages")]
+    page_pool_pages: u32,
 }
 
 impl<'a> Service<'a> {
@@ -198,12 +229,15 @@ impl<'a> Service<'a> {
                 pending: Hex(service.pending),
                 bell: Hex(service.bell),
             }),
-            cpu: io.cpu,
-            thread: Thread {
-                time: Time::of(io.time, STAYS),
-                why: &io.time_why,
-            },
-            page_pool_pages: io.pages,
+            threads: { io.threads.iter().enumerate() }
+                .map(|(number, thread)| Thread {
+                    cpu: thread.cpu,
+                    time: Time::of(thread.time, STAYS),
+                    why: &thread.why,
+                    serves: served_by(planned, io, number).collect(),
+                    page_pool_pages: thread.pages,
+                })
+                .collect(),
         })
     }
 }
