@@ -45,6 +45,8 @@ pub(crate) struct Profiler {
     booting: AtomicBool,
     /// The figure whose marks bound what all CPUs do, while it is open.
     open: Mutex<Option<u64>>,
+    /// Whether one is: to be asked for each block of a guest.
+    is_open: AtomicBool,
     /// Figures and the key of the CPU that has marked them.
     pub(crate) marked: Mutex<HashMap<u64, u64>>,
     /// Blocks that are not EL2's, of all CPUs.
@@ -125,6 +127,7 @@ impl Plugin for Profiler {
             taken: Mutex::default(),
             boot: Mutex::default(),
             open: Mutex::default(),
+            is_open: AtomicBool::new(false),
             marked: Mutex::default(),
             outside: AtomicU64::new(0),
             guests: Mutex::default(),
@@ -331,6 +334,7 @@ impl Profiler {
         } else if *open == Some(id) {
             *open = None;
         }
+        self.is_open.store(open.is_some(), Ordering::Relaxed);
     }
 
     /// Where instructions of the guest that runs are counted, if a figure is open that has them.
@@ -419,7 +423,8 @@ extern "C" fn guest_block_executed(_vcpu: c_uint, _data: *mut c_void) {
     let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
-    let is_guest = api::level(registers.cpsr) != EL2;
+    let is_open = plugin.is_open.load(Ordering::Relaxed);
+    let is_guest = is_open && api::level(registers.cpsr) != EL2;
     RUNNING.set(if is_guest {
         plugin.guest(registers)
     } else {
@@ -427,9 +432,11 @@ extern "C" fn guest_block_executed(_vcpu: c_uint, _data: *mut c_void) {
     });
 }
 
+/// An instruction of a guest. Where marks bound what all CPUs do these take turns on one thread, so that none is lost.
 extern "C" fn guest_executed(_vcpu: c_uint, _data: *mut c_void) {
     if let Running::Guest(count) = RUNNING.get() {
-        count.fetch_add(1, Ordering::Relaxed);
+        let more = count.load(Ordering::Relaxed).wrapping_add(1);
+        count.store(more, Ordering::Relaxed);
     }
 }
 

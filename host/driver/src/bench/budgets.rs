@@ -8,7 +8,7 @@ use bulkhead_runner::profile::El2;
 
 /// What else the service pCPU has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum ServicePcpu {
     /// Nothing.
     #[default]
@@ -17,6 +17,10 @@ pub enum ServicePcpu {
     Busy,
     /// Nothing, and what it serves is a control port.
     Control,
+    /// It is that of the vCPU (`service = "own"`), and nobody else is there.
+    Own,
+    /// It is that of the vCPU, and another VM works there.
+    OwnBusy,
 }
 
 /// Whose instructions a figure of a device counts.

@@ -20,7 +20,7 @@ use super::subject::operations::{DEVICE_RUNS, DEVICES, Figure as Group, device_r
 use super::subject::{Run, Subject};
 
 /// The systems: the board's GIC, what the service pCPU has to do, and the description.
-const SYSTEMS: [(Gic, ServicePcpu, &str); 6] = [
+const SYSTEMS: [(Gic, ServicePcpu, &str); 10] = [
     (Gic::V3, ServicePcpu::Idle, "lab/systems/bench-device.toml"),
     (
         Gic::V3,
@@ -46,6 +46,26 @@ const SYSTEMS: [(Gic, ServicePcpu, &str); 6] = [
         Gic::V2,
         ServicePcpu::Control,
         "lab/systems/bench-control-gicv2.toml",
+    ),
+    (
+        Gic::V3,
+        ServicePcpu::Own,
+        "lab/systems/bench-device-own.toml",
+    ),
+    (
+        Gic::V3,
+        ServicePcpu::OwnBusy,
+        "lab/systems/bench-device-own-busy.toml",
+    ),
+    (
+        Gic::V2,
+        ServicePcpu::Own,
+        "lab/systems/bench-device-own-gicv2.toml",
+    ),
+    (
+        Gic::V2,
+        ServicePcpu::OwnBusy,
+        "lab/systems/bench-device-own-busy-gicv2.toml",
     ),
 ];
 /// Name of the guest program.

@@ -206,7 +206,7 @@ function vmCard(vm, index) {
       vm.ptimer === "own" && fact("timer", "the physical timer is its own"),
       vm.time === "stops" && fact("time", "stands still while it is paused"),
       vm.virtio.map((device) => fact(device.kind, [device.name, device.kind === "disk" && `, ${size(device.size)}`, device.mac && `, ${device.mac}`,
-        device.vlan && `, VLAN ${device.vlan}`, device.image && `, ${device.changes ? "changes to" : "read-only,"} ${device.image}`], `virtio, ${device.poll_ns ? `polled each ${time(device.poll_ns)}` : `INTID ${device.vintid}`}; served by ${device.kind === "console" ? "EL2" : plan.service?.vm}`)),
+        device.vlan && `, VLAN ${device.vlan}`, device.image && `, ${device.changes ? "changes to" : "read-only,"} ${device.image}`], `virtio, ${device.poll_ns ? `polled each ${time(device.poll_ns)}` : `INTID ${device.vintid}`}; served by ${device.kind === "console" ? "EL2" : plan.service?.vm}${movedOn(vm)}`)),
       vm.debug && fact("debug", "breakpoints, watchpoints and steps of its own"),
       vm.pmu && fact("counters", "performance monitors of its own, but two counters of each CPU"),
       !vm.autostart && fact("start", "when somebody starts it"),
@@ -280,19 +280,27 @@ function together() {
   return section("together", "Shared between VMs", "Nothing else is reachable for more than one of them",
     el(".card", table(["name", "kind", "size or rate", "who"], [...shared, ...bells, ...networks])));
 }
+// Where the data of a VM's devices is moved, if there is more than one place.
+function movedOn(vm) {
+  const threads = plan.service?.threads ?? [];
+  const own = threads.find((thread) => thread.serves.includes(vm.name));
+  return own && threads.length > 1 ? `, moved on CPU ${own.cpu}` : "";
+}
+
 function costs() {
   const rows = plan.vms.map((vm) => ({ vm: vm.name, pages: pagesOf(vm) })).sort((a, b) => b.pages - a.pages);
   const most = Math.max(1, ...rows.map((row) => row.pages));
   const own = plan.image.el2_bytes - plan.image.pool_pages * PAGE;
   const fixed = plan.cpus.length * pagePool.cpu_pages;
   const devices = plan.vms.flatMap((vm) => vm.virtio).length;
-  const service = plan.service && plan.service.pool_pages + pagePool.vcpu_pages + devices * pagePool.virtio_pages;
+  const threads = plan.service?.threads ?? [];
+  const service = threads.reduce((sum, thread) => sum + thread.pool_pages + pagePool.vcpu_pages, devices * pagePool.virtio_pages);
   const lines = [
     { cells: ["EL2 and the plan", size(own), el("span.soft", `profile ${plan.image.profile}: ${plan.image.profile_why}`)] },
     ...(plan.image.colours ? [{ cells: [`colours ${plan.image.colours}`, size(plan.image.pool_pages * PAGE),
       el("span.soft", "its own pages, stage-2 tables, and what lies between them")] }] : []),
     { cells: [many(plan.cpus.length, "CPU"), size(fixed * PAGE), el("span.soft", `${pagePool.cpu_pages} pages for each`)] },
-    ...(service ? [{ cells: ["service thread", size(service * PAGE),
+    ...(service ? [{ cells: [many(threads.length, "service thread"), size(service * PAGE),
       el("span.soft", `and ${pagePool.virtio_pages} pages for each of ${many(devices, "virtio device")}`)] }] : []),
     ...rows.map((row) => ({ ...owned([row.vm]), "data-name": row.vm, cells: [vmName(row.vm), size(row.pages * PAGE),
       el("span.meter", { style: `width:${(row.pages / most) * 90}%` })] })),
