@@ -3,7 +3,6 @@
 
 use core::cell::Cell;
 
-use bulkhead_abi::device::backend_page;
 use bulkhead_abi::plan::{
     ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, NONE, Region, VIRTIO_RESETS, VirtioDevice,
 };
@@ -19,6 +18,7 @@ use bulkhead_core::virtio::ports::{ONE, WITH_CONTROL};
 use bulkhead_core::virtio::queue::{Budget, instructions};
 use bulkhead_core::virtio::requests::Release;
 use bulkhead_core::virtio::round::{Round, SLICE};
+use bulkhead_core::virtio::told::Told;
 use bulkhead_core::virtio::{pages, window};
 
 use crate::console::state::output_waits;
@@ -464,22 +464,14 @@ impl Entry {
             self.untold = false;
             return;
         }
-        let place = |offset: usize| self.backend_page_at.plus(offset as u64);
         if virtio::shared(self.index).served() != Served::Up {
             self.untold = false;
             return;
         }
         let bit = 1u64.wrapping_shl(self.row.index.into());
-        if !memory::set_bits(place(backend_page::NEWS), bit) {
-            return;
-        }
-        // The bit is there before the word is taken, and the backend sets the word before it looks at the bits a last time.
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        let Some(armed) = memory::take_word(place(backend_page::ARMED)) else {
-            return;
-        };
-        self.untold = false;
-        if armed != 0 {
+        let told = memory::tell(self.backend_page_at, bit);
+        self.untold = told == Told::Again;
+        if told == Told::Sleeps {
             let (index, intid) = self.backend;
             let vm = vm::vm(index);
             vm::notify(vm, vm.dist.post(intid, 0));

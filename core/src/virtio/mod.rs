@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`transport`] | the registers that the guest's driver sees (VIRTIO 1.2, 4.2), [`config`] its config, [`interrupt`] its interrupt status |
 //! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
-//! | [`session`] | the handshake with the backend |
+//! | [`session`] | the handshake with the backend, [`told`] how it is told that there is something to do |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
 //! | [`console`] | virtio-console; [`ports`] its control port |
 //! | [`round`] | which device has its turn, [`pending`] which has something to do, [`polls`] which is looked at without being asked |
@@ -27,6 +27,7 @@ pub mod queue;
 pub mod requests;
 pub mod round;
 pub mod session;
+pub mod told;
 pub mod transport;
 pub mod window;
 

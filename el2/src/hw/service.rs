@@ -2,12 +2,11 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use bulkhead_abi::device::backend_page;
 use bulkhead_abi::plan::{MAX_SERVICE_THREADS, PAGE};
 use bulkhead_core::virtio::memory::{At, Memory};
 use bulkhead_core::virtio::pages;
-
-/// Attempts to change a word that a VM writes, too, before the thread does something else: its stores can make each attempt fail.
-const TRIES: usize = 16;
+use bulkhead_core::virtio::told::{self, Told};
 
 core::arch::global_asm!(include_str!("copy.s"));
 
@@ -57,35 +56,17 @@ impl Memory for Mapped {
     }
 }
 
-/// Sets bits in a word of a VM. `false`: the VM writes it all the time, and it is to be tried again.
-pub fn set_bits(at: At, bits: u64) -> bool {
-    let place = at.address() as *mut u64;
+/// Tells the backend of devices, one bit for each, by the page that its VM has for that.
+#[inline(always)]
+pub fn tell(page: At, devices: u64) -> Told {
+    let place = |offset: usize| page.plus(offset as u64).address();
+    let news = place(backend_page::NEWS) as *mut u64;
     // SAFETY: [R-SERVICE] an aligned word of memory of a VM that this pCPU has mapped.
-    let word = unsafe { AtomicU64::from_ptr(place) };
-    let mut found = word.load(Ordering::Relaxed);
-    for _ in 0..TRIES {
-        match word.compare_exchange_weak(found, found | bits, Ordering::Release, Ordering::Relaxed)
-        {
-            Ok(_) => return true,
-            Err(other) => found = other,
-        }
-    }
-    false
-}
-
-/// Takes a word of a VM: it is 0 afterwards. `None`: the VM writes it all the time, and it is to be tried again.
-pub fn take_word(at: At) -> Option<u32> {
-    let place = at.address() as *mut u32;
+    let news = unsafe { AtomicU64::from_ptr(news) };
+    let armed = place(backend_page::ARMED) as *mut u32;
     // SAFETY: [R-SERVICE] an aligned word of memory of a VM that this pCPU has mapped.
-    let word = unsafe { AtomicU32::from_ptr(place) };
-    let mut found = word.load(Ordering::Relaxed);
-    for _ in 0..TRIES {
-        match word.compare_exchange_weak(found, 0, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => return Some(found),
-            Err(other) => found = other,
-        }
-    }
-    None
+    let armed = unsafe { AtomicU32::from_ptr(armed) };
+    told::tell(news, armed, devices)
 }
 
 /// Pages of the state of each service thread.

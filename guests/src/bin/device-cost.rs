@@ -115,7 +115,9 @@ fn beside() {
     }
     let mut work = 0u64;
     for _ in 0..WORK {
-        eight_times!(eight_times!(work = core::hint::black_box(work.wrapping_add(1))));
+        eight_times!(eight_times!(
+            work = core::hint::black_box(work.wrapping_add(1))
+        ));
     }
     sysreg::cpu_yield();
 }

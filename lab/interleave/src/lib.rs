@@ -41,6 +41,8 @@ pub mod ring;
 pub mod sched;
 #[path = "../../../core/src/sync/stage2_claim.rs"]
 pub mod stage2_claim;
+#[path = "../../../core/src/virtio/told.rs"]
+pub mod told;
 #[path = "../../../core/src/control/typed.rs"]
 pub mod typed;
 #[path = "../../../core/src/sync/vcpu_location.rs"]

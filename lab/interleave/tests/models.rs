@@ -11,6 +11,7 @@
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
 //! | requests of a device | `released`, or `release` that finds it, relaxed; a mark relaxed on either side; marks taken by a store | [`a_release_is_the_end_of_what_the_service_thread_does`], [`a_mark_brings_its_chain`] |
 //! | InterruptStatus | one of the two fences gone; no second look | [`the_page_says_what_the_interrupt_status_is`] |
+//! | telling a backend | a fence that orders no store before a load; the bits set by a load and a store; the word taken so | [`no_backend_sleeps_on_what_it_is_told`], [`one_of_two_threads_interrupts_a_backend`] |
 //!
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
 
@@ -23,10 +24,12 @@ use bulkhead_interleave::requests::{Release, Requests};
 use bulkhead_interleave::ring::Ring;
 use bulkhead_interleave::sgis::Sgis;
 use bulkhead_interleave::stage2_claim::Stage2Claim;
+use bulkhead_interleave::told::{self, tell};
 use bulkhead_interleave::vcpu_location::VcpuLocation;
 use bulkhead_interleave::wants_space::WantsSpace;
+use bulkhead_loom_atomics::sync::atomic;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 use trying::model;
 
@@ -447,5 +450,48 @@ fn a_mark_brings_its_chain() {
         take();
         assert_eq!(found, 3);
         assert_eq!(shared.0.take(), 0);
+    });
+}
+
+/// The words by which a backend is told, with which nobody has begun.
+fn words(armed: u32) -> Arc<(atomic::AtomicU64, atomic::AtomicU32)> {
+    let words = Arc::new((atomic::AtomicU64::new(0), atomic::AtomicU32::new(armed)));
+    assert_eq!(words.0.load(Ordering::Relaxed), 0);
+    assert_eq!(words.1.load(Ordering::Relaxed), armed);
+    words
+}
+
+/// A service thread tells a backend that is about to sleep: it finds the device before it does, or is interrupted.
+#[test]
+fn no_backend_sleeps_on_what_it_is_told() {
+    model(|| {
+        let words = words(0);
+        let other = Arc::clone(&words);
+        let thread = thread::spawn(move || tell(&other.0, &other.1, 1));
+        // As the service VM does it.
+        let mut found = words.0.swap(0, Ordering::Acquire);
+        words.1.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let sleeps = words.0.load(Ordering::Relaxed) == 0;
+        let woken = thread.join().unwrap() == told::Told::Sleeps;
+        assert!(woken || !sleeps || found == 1, "it sleeps on");
+        found |= words.0.swap(0, Ordering::Acquire);
+        assert_eq!(found, 1);
+    });
+}
+
+/// Two service threads tell a backend that sleeps: it is interrupted once, and finds the devices of both.
+#[test]
+fn one_of_two_threads_interrupts_a_backend() {
+    model(|| {
+        let words = words(1);
+        let threads = [1u64, 2].map(|device| {
+            let words = Arc::clone(&words);
+            thread::spawn(move || tell(&words.0, &words.1, device))
+        });
+        let came = threads.map(|thread| thread.join().unwrap());
+        let woken = came.iter().filter(|it| **it == told::Told::Sleeps).count();
+        assert_eq!(woken, 1);
+        assert_eq!(words.0.swap(0, Ordering::Acquire), 3);
     });
 }

@@ -94,6 +94,21 @@ pub mod sync {
                     }
 
                     /// As in the core library.
+                    ///
+                    /// # Errors
+                    /// It was another value, or it was not to be.
+                    pub fn compare_exchange_weak(
+                        &self,
+                        from: $value,
+                        to: $value,
+                        success: Ordering,
+                        failure: Ordering,
+                    ) -> Result<$value, $value> {
+                        self.inner()
+                            .compare_exchange_weak(from, to, success, failure)
+                    }
+
+                    /// As in the core library.
                     pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                         self.inner().fetch_or(value, order)
                     }
