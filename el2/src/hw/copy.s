@@ -15,21 +15,15 @@ copy_mapped:
     stp     q2, q3, [sp, #32]
     subs    x2, x2, #128
     b.lo    2f
-1:  ldp     q0, q1, [x1], #64
-    ldp     q2, q3, [x1, #-32]
-    stp     q0, q1, [x0], #64
-    stp     q2, q3, [x0, #-32]
-    ldp     q0, q1, [x1], #64
-    ldp     q2, q3, [x1, #-32]
-    stp     q0, q1, [x0], #64
-    stp     q2, q3, [x0, #-32]
+1:  ld1     {v0.16b, v1.16b, v2.16b, v3.16b}, [x1], #64
+    st1     {v0.16b, v1.16b, v2.16b, v3.16b}, [x0], #64
+    ld1     {v0.16b, v1.16b, v2.16b, v3.16b}, [x1], #64
+    st1     {v0.16b, v1.16b, v2.16b, v3.16b}, [x0], #64
     subs    x2, x2, #128
     b.hs    1b
 2:  tbz     x2, #6, 3f              // the low bits of the remaining count have not changed
-    ldp     q0, q1, [x1], #64
-    ldp     q2, q3, [x1, #-32]
-    stp     q0, q1, [x0], #64
-    stp     q2, q3, [x0, #-32]
+    ld1     {v0.16b, v1.16b, v2.16b, v3.16b}, [x1], #64
+    st1     {v0.16b, v1.16b, v2.16b, v3.16b}, [x0], #64
 3:  ldp     q2, q3, [sp, #32]
     ldp     q0, q1, [sp], #64
     and     x2, x2, #63

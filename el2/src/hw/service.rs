@@ -8,7 +8,7 @@ use bulkhead_core::virtio::memory::{At, Memory};
 use bulkhead_core::virtio::pages;
 use bulkhead_core::virtio::told::{self, Told};
 
-core::arch::global_asm!(include_str!("copy.s"));
+core::arch::global_asm!(include_str!("copy.s"), options(raw));
 
 unsafe extern "C" {
     /// Copies bytes; the places do not overlap.

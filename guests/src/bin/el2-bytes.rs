@@ -12,7 +12,7 @@ use core::cmp::Ordering;
 use core::hint::black_box;
 
 core::arch::global_asm!(include_str!("../../../el2/src/hw/bytes.s"));
-core::arch::global_asm!(include_str!("../../../el2/src/hw/copy.s"));
+core::arch::global_asm!(include_str!("../../../el2/src/hw/copy.s"), options(raw));
 
 unsafe extern "C" {
     fn copy_mapped(to: *mut u8, from: *const u8, bytes: usize);
