@@ -32,15 +32,18 @@ simd_damage:
 
     .global simd_copy
 simd_copy:
-    subs    x2, x2, #64
+    subs    x2, x2, #128
     b.lo    2f
-1:  ldp     q0, q1, [x1], #32
-    ldp     q2, q3, [x1], #32
-    subs    x2, x2, #64
-    stp     q0, q1, [x0], #32
-    stp     q2, q3, [x0], #32
+1:  ld1     {{v0.16b, v1.16b, v2.16b, v3.16b}}, [x1], #64
+    ld1     {{v4.16b, v5.16b, v6.16b, v7.16b}}, [x1], #64
+    subs    x2, x2, #128
+    st1     {{v0.16b, v1.16b, v2.16b, v3.16b}}, [x0], #64
+    st1     {{v4.16b, v5.16b, v6.16b, v7.16b}}, [x0], #64
     b.hs    1b
-    // Less than 64 are left, and so many say the lowest bits.
+    // Less than 128 are left, and so many say the lowest bits.
+2:  tbz     x2, #6, 2f
+    ld1     {{v0.16b, v1.16b, v2.16b, v3.16b}}, [x1], #64
+    st1     {{v0.16b, v1.16b, v2.16b, v3.16b}}, [x0], #64
 2:  tbz     x2, #5, 3f
     ldp     q0, q1, [x1], #32
     stp     q0, q1, [x0], #32
