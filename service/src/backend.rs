@@ -74,6 +74,8 @@ pub struct Backend<M, S, const N: usize> {
     windows: ArrayVec<M, N>,
     /// By their bits in the page.
     devices: [Option<Device<M>>; MOST_DEVICES],
+    /// The device of each port, as a bit; 0 for none.
+    port_devices: [u64; MOST_DEVICES],
     switch: Switch<M, N>,
     disks: ArrayVec<Disk<S>, N>,
     counts: Counts<M>,
@@ -108,6 +110,7 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
             page,
             windows,
             devices: [const { None }; MOST_DEVICES],
+            port_devices: [0; MOST_DEVICES],
             switch,
             disks,
             counts,
@@ -232,6 +235,9 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
             Ok(Role::Port(port)) => {
                 if let Some(tally) = self.switch.tally(port) {
                     *tally = self.counts.port(port);
+                }
+                if let Some(device) = self.port_devices.get_mut(port) {
+                    *device = bit(index);
                 }
             }
             Ok(Role::Disk(number)) => {
@@ -376,13 +382,8 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
 
     /// The devices of a set of ports.
     fn ports(&self, ports: u64) -> u64 {
-        let devices = self.devices.iter().enumerate();
-        devices.fold(0, |set, (index, device)| match device {
-            Some(Device {
-                role: Role::Port(port),
-                ..
-            }) if ports & bit(*port) != 0 => set | bit(index),
-            _ => set,
+        bits(ports).fold(0, |set, port| {
+            set | self.port_devices.get(port).copied().unwrap_or(0)
         })
     }
 

@@ -206,6 +206,8 @@ pub struct Disk<S> {
     discard: Limits,
     zeroes: Limits,
     queues: [Option<Queue>; MAX_QUEUES],
+    /// Number behind the last of them that there is.
+    count: usize,
     /// The queue whose turn is next.
     turn: usize,
     tally: Tally<COUNTERS>,
@@ -222,6 +224,7 @@ impl<S> Disk<S> {
             discard: Limits::default(),
             zeroes: Limits::default(),
             queues: Default::default(),
+            count: 0,
             turn: 0,
             tally: Tally::new([0; COUNTERS]),
         }
@@ -268,11 +271,14 @@ impl<S> Disk<S> {
     /// A guest uses the disk from now on.
     pub fn open(&mut self, live: Live) {
         self.queues = live.queues;
+        let last = self.queues.iter().rposition(Option::is_some);
+        self.count = last.map_or(0, |last| last + 1);
     }
 
     /// Lets go of the queues.
     pub fn close(&mut self) {
         self.queues = Default::default();
+        self.count = 0;
     }
 
     /// Asks to be told of the next request. Returns whether there is one already.
@@ -293,8 +299,8 @@ impl<S> Disk<S> {
         let mut served = Served::default();
         let mut work = 0u32;
         let mut empty = 0;
-        while empty < MAX_QUEUES && !served.more {
-            let number = self.turn % MAX_QUEUES;
+        while empty < self.count && !served.more {
+            let number = if self.turn < self.count { self.turn } else { 0 };
             self.turn = number + 1;
             match self.serve_one(memory, number)? {
                 None => empty += 1,

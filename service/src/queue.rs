@@ -212,8 +212,9 @@ impl Chain {
         Cursor {
             table: self.table,
             size: self.size,
-            descriptor,
-            offset: 0,
+            next: descriptor,
+            at: 0,
+            rest: 0,
             left,
             descriptors: self.size,
         }
@@ -234,11 +235,14 @@ impl Descriptor {
             return Err(Broken);
         }
         let descriptor = table + u64::from(number) * ring::DESCRIPTOR;
+        let at = memory.load64(descriptor)?;
+        // Length, flags and next lie in one word, in this order.
+        let rest = memory.load64(descriptor + ring::DESCRIPTOR_LEN)?;
         Ok(Self {
-            at: memory.load64(descriptor)?,
-            bytes: memory.load32(descriptor + ring::DESCRIPTOR_LEN)?,
-            flags: memory.load16(descriptor + ring::DESCRIPTOR_FLAGS)?,
-            next: memory.load16(descriptor + ring::DESCRIPTOR_NEXT)?,
+            at,
+            bytes: rest as u32,
+            flags: (rest >> 32) as u16,
+            next: (rest >> 48) as u16,
         })
     }
 }
@@ -258,9 +262,11 @@ pub struct Piece {
 pub struct Cursor {
     table: u64,
     size: u16,
-    descriptor: u16,
-    /// Bytes of the present descriptor that are behind the cursor.
-    offset: u32,
+    /// The descriptor that is loaded next.
+    next: u16,
+    /// What is left of the one that was loaded last: where, and how many bytes.
+    at: u64,
+    rest: u32,
     left: u32,
     /// Descriptors that may still be loaded: a bound for loops, whatever the table says by now.
     descriptors: u16,
@@ -278,25 +284,17 @@ impl Cursor {
         if limit == 0 {
             return Ok(None);
         }
-        loop {
-            let now = Descriptor::load(memory, self.table, self.size, self.descriptor)?;
-            let Some(rest @ 1..) = now.bytes.checked_sub(self.offset) else {
-                self.step(&now)?;
-                continue;
-            };
-            let bytes = rest.min(limit);
-            let at = now.at.checked_add(u64::from(self.offset)).ok_or(Broken)?;
-            self.offset += bytes;
-            self.left -= bytes;
-            return Ok(Some(Piece { at, bytes }));
+        while self.rest == 0 {
+            self.descriptors = self.descriptors.checked_sub(1).ok_or(Broken)?;
+            let now = Descriptor::load(memory, self.table, self.size, self.next)?;
+            (self.at, self.rest, self.next) = (now.at, now.bytes, now.next);
         }
-    }
-
-    fn step(&mut self, now: &Descriptor) -> Result<(), Broken> {
-        self.descriptors = self.descriptors.checked_sub(1).ok_or(Broken)?;
-        self.descriptor = now.next;
-        self.offset = 0;
-        Ok(())
+        let (at, bytes) = (self.at, self.rest.min(limit));
+        // Whoever accesses the piece finds out whether it is inside.
+        self.at = at.wrapping_add(u64::from(bytes));
+        self.rest -= bytes;
+        self.left -= bytes;
+        Ok(Some(Piece { at, bytes }))
     }
 
     /// Skips `bytes` bytes, or what is left if that is less.
