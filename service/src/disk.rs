@@ -417,6 +417,7 @@ impl<S> Disk<S> {
         }
     }
 
+    #[inline(always)]
     fn read<M: Memory>(&self, memory: &M, sector: u64, into: &mut Cursor) -> Result<(), Fail>
     where
         S: Store<M>,

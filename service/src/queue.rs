@@ -59,6 +59,7 @@ impl Queue {
     }
 
     /// Takes the next available chain; `None` if there is none.
+    #[inline(always)]
     pub fn take<M: Memory>(&mut self, memory: &M) -> Result<Option<Chain>, Broken> {
         if self.waiting(memory)? == 0 {
             return Ok(None);
@@ -79,6 +80,7 @@ impl Queue {
     }
 
     /// Number of chains that wait to be taken.
+    #[inline(always)]
     fn waiting(&self, memory: &impl Memory) -> Result<u16, Broken> {
         let index = memory.load16(self.ring.available + ring::INDEX)?;
         let waiting = index.wrapping_sub(self.next);
@@ -90,6 +92,7 @@ impl Queue {
 
     /// Gives a chain back of which `bytes` bytes were written. The driver does not see it before
     /// [`Self::publish`].
+    #[inline(always)]
     pub fn give_back(
         &mut self,
         memory: &impl Memory,
@@ -139,11 +142,14 @@ pub struct Chain {
     readable: u32,
     /// Bytes that it writes.
     writable: u32,
+    /// Its first descriptor.
+    first: Descriptor,
     /// The first descriptor of writable bytes, if there are any.
-    first_writable: u16,
+    first_writable: Descriptor,
 }
 
 impl Chain {
+    #[inline(always)]
     fn walk(memory: &impl Memory, queue: &Queue, head: u16) -> Result<Self, Broken> {
         let mut chain = Self {
             head,
@@ -151,12 +157,16 @@ impl Chain {
             size: queue.size,
             readable: 0,
             writable: 0,
-            first_writable: head,
+            first: Descriptor::default(),
+            first_writable: Descriptor::default(),
         };
         let mut next = head;
         let mut writes = false;
-        for _ in 0..queue.size {
+        for number in 0..queue.size {
             let descriptor = Descriptor::load(memory, chain.table, chain.size, next)?;
+            if number == 0 {
+                chain.first = descriptor;
+            }
             if !memory.holds(descriptor.at, u64::from(descriptor.bytes)) {
                 return Err(Broken);
             }
@@ -166,7 +176,7 @@ impl Chain {
             }
             if write && !writes {
                 writes = true;
-                chain.first_writable = next;
+                chain.first_writable = descriptor;
             }
             let sum = if write {
                 &mut chain.writable
@@ -200,7 +210,7 @@ impl Chain {
 
     /// The bytes that the device reads.
     pub fn reader(&self) -> Cursor {
-        self.cursor(self.head, self.readable)
+        self.cursor(self.first, self.readable)
     }
 
     /// The bytes that the device may write.
@@ -208,13 +218,13 @@ impl Chain {
         self.cursor(self.first_writable, self.writable)
     }
 
-    fn cursor(&self, descriptor: u16, left: u32) -> Cursor {
+    fn cursor(&self, first: Descriptor, left: u32) -> Cursor {
         Cursor {
             table: self.table,
             size: self.size,
-            next: descriptor,
-            at: 0,
-            rest: 0,
+            next: first.next,
+            at: first.at,
+            rest: first.bytes,
             left,
             descriptors: self.size,
         }
@@ -222,6 +232,7 @@ impl Chain {
 }
 
 /// A descriptor, loaded once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Descriptor {
     at: u64,
     bytes: u32,
@@ -230,6 +241,7 @@ struct Descriptor {
 }
 
 impl Descriptor {
+    #[inline(always)]
     fn load(memory: &impl Memory, table: u64, size: u16, number: u16) -> Result<Self, Broken> {
         if number >= size {
             return Err(Broken);
@@ -279,16 +291,13 @@ impl Cursor {
     }
 
     /// Takes the next bytes that lie in one piece, at most `limit`. `None` at the end.
+    #[inline(always)]
     pub fn take(&mut self, memory: &impl Memory, limit: u32) -> Result<Option<Piece>, Broken> {
         let limit = limit.min(self.left);
         if limit == 0 {
             return Ok(None);
         }
-        while self.rest == 0 {
-            self.descriptors = self.descriptors.checked_sub(1).ok_or(Broken)?;
-            let now = Descriptor::load(memory, self.table, self.size, self.next)?;
-            (self.at, self.rest, self.next) = (now.at, now.bytes, now.next);
-        }
+        self.find(memory)?;
         let (at, bytes) = (self.at, self.rest.min(limit));
         // Whoever accesses the piece finds out whether it is inside.
         self.at = at.wrapping_add(u64::from(bytes));
@@ -306,8 +315,47 @@ impl Cursor {
         Ok(())
     }
 
+    /// Goes to the next descriptor that has bytes, unless the present one has some.
+    #[inline(always)]
+    fn find(&mut self, memory: &impl Memory) -> Result<(), Broken> {
+        while self.rest == 0 {
+            self.descriptors = self.descriptors.checked_sub(1).ok_or(Broken)?;
+            let now = Descriptor::load(memory, self.table, self.size, self.next)?;
+            (self.at, self.rest, self.next) = (now.at, now.bytes, now.next);
+        }
+        Ok(())
+    }
+
+    /// Takes the next `bytes` bytes if they all lie in one piece, as headers and answers mostly do; returns where they are.
+    #[inline(always)]
+    fn take_whole(&mut self, memory: &impl Memory, bytes: usize) -> Result<Option<u64>, Broken> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes > self.left || bytes == 0 {
+            return Ok(None);
+        }
+        self.find(memory)?;
+        if bytes > self.rest {
+            return Ok(None);
+        }
+        let at = self.at;
+        self.at = at.wrapping_add(bytes.into());
+        self.rest -= bytes;
+        self.left -= bytes;
+        Ok(Some(at))
+    }
+
     /// Reads until `into` is full or nothing is left; returns the number of bytes.
+    #[inline(always)]
     pub fn read(&mut self, memory: &impl Memory, into: &mut [u8]) -> Result<usize, Broken> {
+        if let Some(at) = self.take_whole(memory, into.len())? {
+            memory.read(at, into)?;
+            return Ok(into.len());
+        }
+        self.read_pieces(memory, into)
+    }
+
+    #[inline(never)]
+    fn read_pieces(&mut self, memory: &impl Memory, into: &mut [u8]) -> Result<usize, Broken> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let limit = u32::try_from(rest.len()).unwrap_or(u32::MAX);
@@ -322,7 +370,17 @@ impl Cursor {
     }
 
     /// Writes until all of `from` is written or nothing is left; returns the number of bytes.
+    #[inline(always)]
     pub fn write(&mut self, memory: &impl Memory, from: &[u8]) -> Result<usize, Broken> {
+        if let Some(at) = self.take_whole(memory, from.len())? {
+            memory.write(at, from)?;
+            return Ok(from.len());
+        }
+        self.write_pieces(memory, from)
+    }
+
+    #[inline(never)]
+    fn write_pieces(&mut self, memory: &impl Memory, from: &[u8]) -> Result<usize, Broken> {
         let mut done = 0;
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
             let limit = u32::try_from(rest.len()).unwrap_or(u32::MAX);
