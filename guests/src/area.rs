@@ -19,7 +19,7 @@ impl Area {
     pub(crate) fn new(range: Range) -> Option<Self> {
         let whole = range.base.is_multiple_of(8) && range.size.is_multiple_of(8);
         let inside = range.base.checked_add(range.size).is_some();
-        if !whole || !inside || range.base == 0 {
+        if !whole || !inside || range.base == 0 || range.size == 0 {
             return None;
         }
         simd::open();
@@ -36,13 +36,27 @@ impl Area {
 
     /// Where the byte `at` is, of which `bytes` are to be accessed.
     #[inline(always)]
-    fn place<T>(&self, at: u64, bytes: u64) -> Result<*mut T, Outside> {
-        if !self.holds(at, bytes) || !at.is_multiple_of(align_of::<T>() as u64) {
+    fn place(&self, at: u64, bytes: u64) -> Result<*mut u8, Outside> {
+        if !self.holds(at, bytes) {
             return Err(Outside);
         }
-        // It is inside, so that the sum does not wrap.
-        let address = self.base.wrapping_add(at as usize);
-        Ok(core::ptr::with_exposed_provenance_mut(address))
+        Ok(self.address_of(at))
+    }
+
+    /// Where the word `at` is. There is room for one: an area has 8 bytes at least.
+    #[inline(always)]
+    fn word<T>(&self, at: u64) -> Result<*mut T, Outside> {
+        let last = self.bytes.wrapping_sub(size_of::<T>());
+        if at > last as u64 || !at.is_multiple_of(align_of::<T>() as u64) {
+            return Err(Outside);
+        }
+        Ok(self.address_of(at))
+    }
+
+    /// The address of something that is inside, so that the sum does not wrap.
+    #[inline(always)]
+    fn address_of<T>(&self, at: u64) -> *mut T {
+        core::ptr::with_exposed_provenance_mut(self.base.wrapping_add(at as usize))
     }
 }
 
@@ -50,14 +64,14 @@ macro_rules! words {
     ($load:ident, $store:ident, $type:ty, $atomic:ty) => {
         #[inline(always)]
         fn $load(&self, at: u64) -> Result<$type, Outside> {
-            let word = self.place::<$type>(at, size_of::<$type>() as u64)?;
+            let word = self.word::<$type>(at)?;
             // SAFETY: an aligned word of an area, which is there as long as the program (I-AREA).
             Ok(unsafe { <$atomic>::from_ptr(word) }.load(Relaxed))
         }
 
         #[inline(always)]
         fn $store(&self, at: u64, value: $type) -> Result<(), Outside> {
-            let word = self.place::<$type>(at, size_of::<$type>() as u64)?;
+            let word = self.word::<$type>(at)?;
             // SAFETY: an aligned word of an area, which is there as long as the program (I-AREA).
             unsafe { <$atomic>::from_ptr(word) }.store(value, Relaxed);
             Ok(())
@@ -76,35 +90,35 @@ impl Memory for Area {
     words!(load64, store64, u64, AtomicU64);
 
     fn swap64(&self, at: u64, value: u64) -> Result<u64, Outside> {
-        let word = self.place::<u64>(at, 8)?;
+        let word = self.word::<u64>(at)?;
         // SAFETY: an aligned word of an area, which is there as long as the program (I-AREA).
         Ok(unsafe { AtomicU64::from_ptr(word) }.swap(value, Relaxed))
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Outside> {
-        let from = self.place::<u8>(at, into.len() as u64)?;
+        let from = self.place(at, into.len() as u64)?;
         // SAFETY: the bytes are inside the area (I-AREA), and inside the slice.
         unsafe { simd::copy(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<(), Outside> {
-        let to = self.place::<u8>(at, from.len() as u64)?;
+        let to = self.place(at, from.len() as u64)?;
         // SAFETY: the bytes are inside the slice, and inside the area (I-AREA).
         unsafe { simd::copy(from.as_ptr(), to, from.len()) };
         Ok(())
     }
 
     fn zero(&self, at: u64, bytes: u64) -> Result<(), Outside> {
-        let to = self.place::<u8>(at, bytes)?;
+        let to = self.place(at, bytes)?;
         // SAFETY: the bytes are inside the area (I-AREA).
         unsafe { zero(to, bytes as usize) };
         Ok(())
     }
 
     fn copy(&self, at: u64, to: &Self, to_at: u64, bytes: u64) -> Result<(), Outside> {
-        let from = self.place::<u8>(at, bytes)?;
-        let to = to.place::<u8>(to_at, bytes)?;
+        let from = self.place(at, bytes)?;
+        let to = to.place(to_at, bytes)?;
         // SAFETY: the bytes are inside both areas (I-AREA).
         unsafe { simd::copy(from, to, bytes as usize) };
         Ok(())
