@@ -14,6 +14,9 @@ const SERVERS: [(u64, u64); 3] = [
     (500_000, 20_000_000),
 ];
 
+/// The vCPUs of each CPU of the board: index of the VM, number of the vCPU there.
+type Taken = [Vec<(usize, usize)>];
+
 /// A service thread of EL2, which moves the data of virtio devices.
 #[derive(Clone, Debug)]
 pub struct PlannedThread {
@@ -53,122 +56,108 @@ impl Chosen {
 pub(crate) fn choose(
     system: &System,
     board: &Board,
-    taken: &[Vec<(usize, usize)>],
+    taken: &Taken,
     (times, console): (&[CpuTime], Option<usize>),
     findings: &mut Vec<Finding>,
 ) -> Option<Chosen> {
-    let of_vm = usize::from(index(system).is_some());
     let owns = own_cpus(system, taken);
-    // One for the thread unless it is there anyway, and one for the VM.
-    let needs = |cpu: usize| usize::from(!owns.contains(&Some(cpu))) + of_vm;
-    let may = |cpu: usize| is_free(system, taken, cpu, owns.contains(&Some(cpu)), needs(cpu));
-    // Of a VM that is spared the switching because nobody else is there.
-    let alone = |(vm, _): &(usize, usize)| times[*vm] == CpuTime::Pinned;
-    let mut refused_own = false;
+    let refused = findings.len();
     for (spec, cpu) in system.vms.iter().zip(&owns) {
         if let (Some(own), Some(cpu)) = (&spec.own_service, *cpu)
-            && !is_free(system, taken, cpu, false, 1)
+            && !is_free(system, taken, cpu, 1)
         {
             findings.push(refused_beside(system, spec, (cpu, own), taken));
-            refused_own = true;
         }
     }
-    if refused_own {
+    if findings.len() > refused {
         return None;
     }
-    let cpu = match &system.io.pcpu {
-        Some(request) => {
-            let cpu = request.value as usize;
-            if !may(cpu) {
-                findings.push(refused(system, board, request, taken));
-                return None;
-            }
-            cpu
-        }
-        None => {
-            let last = (0..taken.len()).rev();
-            let all = || console.into_iter().chain(last.clone());
-            // Best where nobody loses by it; rather beside a VM that is no longer alone than beside servers.
-            let worst = |cpu: usize| {
-                let servers = taken[cpu].iter().any(|(vm, _)| is_server(times[*vm]));
-                (servers, taken[cpu].iter().any(alone))
-            };
-            let Some(cpu) = all().filter(|cpu| may(*cpu)).min_by_key(|cpu| worst(*cpu)) else {
-                findings.push(no_room(system));
-                return None;
-            };
-            cpu
-        }
-    };
-    let mut cpus: Vec<usize> = Vec::new();
-    let mut has_thread = |cpu: usize| {
-        if !cpus.contains(&cpu) {
-            cpus.push(cpu);
-        }
-    };
-    let with_devices = || {
-        system
-            .vms
-            .iter()
-            .zip(&owns)
-            .filter(|(vm, _)| vm.first_virtio().is_some())
-    };
-    let places = || with_devices().map(|(_, own)| own.unwrap_or(cpu));
-    places()
-        .filter(|place| *place == cpu)
-        .for_each(&mut has_thread);
-    places().for_each(has_thread);
-    let here = |place: usize| -> Vec<&VmSpec> {
-        with_devices()
-            .filter(|(_, own)| own.unwrap_or(cpu) == place)
+    let cpu = common_cpu(system, board, (taken, &owns), (times, console), findings)?;
+    let places: Vec<usize> = owns.iter().map(|own| own.unwrap_or(cpu)).collect();
+    let served_on = |place: usize| -> Vec<&VmSpec> {
+        let vms = system.vms.iter().zip(&places);
+        vms.filter(|(vm, own)| **own == place && vm.first_virtio().is_some())
             .map(|(vm, _)| vm)
             .collect()
     };
-    let mut vm = (FAIR, String::new());
-    let mut threads = Vec::new();
-    for &place in &cpus {
-        let served = here(place);
-        let serves = index(system).filter(|_| place == cpu);
+    let mut chosen = Chosen {
+        cpu,
+        vm: (FAIR, String::new()),
+        threads: Vec::new(),
+        of_vms: Vec::new(),
+    };
+    for place in [cpu].into_iter().chain(places.iter().copied()) {
+        let served = served_on(place);
+        let is_known = chosen.threads.iter().any(|thread| thread.cpu == place);
+        if is_known || served.is_empty() && place != cpu {
+            continue;
+        }
         let runs = Runs {
-            vm: serves,
-            thread: Some(&served),
+            vm: index(system).filter(|_| place == cpu),
+            thread: (!served.is_empty()).then_some(&*served),
         };
         let drains = console == Some(place);
         let (time, of_vm, why) = runs.time(system, board, (place, drains), &taken[place]);
         if place == cpu {
-            vm = (of_vm, why.clone());
+            chosen.vm = (of_vm, why.clone());
         }
-        findings.extend(too_many_looks(system, &served, time));
-        threads.push(PlannedThread {
-            cpu: place,
-            time,
-            why,
-            pages: 0,
-        });
+        if runs.thread.is_some() {
+            findings.extend(too_many_looks(system, &served, time));
+            chosen.threads.push(PlannedThread {
+                cpu: place,
+                time,
+                why,
+                pages: 0,
+            });
+        }
     }
-    if !cpus.contains(&cpu) {
-        let runs = Runs {
-            vm: index(system),
-            thread: None,
-        };
-        let drains = console == Some(cpu);
-        let (_, of_vm, why) = runs.time(system, board, (cpu, drains), &taken[cpu]);
-        vm = (of_vm, why);
-    }
-    let number = |own: &Option<usize>| {
-        let place = own.unwrap_or(cpu);
-        cpus.iter().position(|known| *known == place).unwrap_or(0)
+    let number = |place: &usize| {
+        let mut threads = chosen.threads.iter();
+        threads.position(|thread| thread.cpu == *place).unwrap_or(0)
     };
-    Some(Chosen {
-        cpu,
-        vm,
-        threads,
-        of_vms: owns.iter().map(number).collect(),
-    })
+    chosen.of_vms = places.iter().map(number).collect();
+    Some(chosen)
+}
+
+/// Chooses the CPU of the service VM, and of the thread for VMs that have none on their own CPUs, which are `owns`.
+fn common_cpu(
+    system: &System,
+    board: &Board,
+    (taken, owns): (&Taken, &[Option<usize>]),
+    (times, console): (&[CpuTime], Option<usize>),
+    findings: &mut Vec<Finding>,
+) -> Option<usize> {
+    // One for the thread, of the VMs that have it there or of all, and one for the VM.
+    let more = 1 + usize::from(index(system).is_some());
+    if let Some(request) = &system.io.pcpu {
+        let cpu = request.value as usize;
+        if is_free(system, taken, cpu, more) {
+            return Some(cpu);
+        }
+        findings.push(refused(system, board, request, taken));
+        return None;
+    }
+    // Of a VM that is spared the switching because nobody else is there.
+    let alone = |(vm, _): &(usize, usize)| times[*vm] == CpuTime::Pinned;
+    // Best where nobody loses by it; rather beside a VM that is no longer alone than beside servers.
+    let worst = |cpu: usize| {
+        let servers = taken[cpu].iter().any(|(vm, _)| is_server(times[*vm]));
+        let spared = !owns.contains(&Some(cpu)) && taken[cpu].iter().any(alone);
+        (servers, spared)
+    };
+    let last = (0..taken.len()).rev();
+    let all = console.into_iter().chain(last);
+    let best = all
+        .filter(|cpu| is_free(system, taken, *cpu, more))
+        .min_by_key(|cpu| worst(*cpu));
+    if best.is_none() {
+        findings.push(no_room(system));
+    }
+    best
 }
 
 /// By VM: the CPU on which its devices are served if that is its own. One without a CPU was reported.
-fn own_cpus(system: &System, taken: &[Vec<(usize, usize)>]) -> Vec<Option<usize>> {
+fn own_cpus(system: &System, taken: &Taken) -> Vec<Option<usize>> {
     let of = |vm: usize, spec: &VmSpec| {
         spec.own_service.as_ref()?;
         spec.first_virtio()?;
@@ -178,21 +167,14 @@ fn own_cpus(system: &System, taken: &[Vec<(usize, usize)>]) -> Vec<Option<usize>
     vms.map(|(vm, spec)| of(vm, spec)).collect()
 }
 
-/// Whether a CPU has room for so many more, of which one is a service thread: where nobody is pinned and no hard real-time VM is. `has_thread`: one
-/// that is not among its vCPUs is there already.
-fn is_free(
-    system: &System,
-    taken: &[Vec<(usize, usize)>],
-    cpu: usize,
-    has_thread: bool,
-    more: usize,
-) -> bool {
+/// Whether a CPU has room for so many more, of which one is a service thread: where nobody is pinned and no hard real-time VM is.
+fn is_free(system: &System, taken: &Taken, cpu: usize, more: usize) -> bool {
     let pinned = |&(vm, _): &(usize, usize)| {
         let spec = &system.vms[vm];
         !spec.cpu.shares() || spec.class == Class::HardRealtime
     };
     taken.get(cpu).is_some_and(|vcpus| {
-        let room = vcpus.len() + usize::from(has_thread) + more <= MAX_VCPUS_PER_PCPU;
+        let room = vcpus.len() + more <= MAX_VCPUS_PER_PCPU;
         room && !vcpus.iter().any(pinned) && !hard_pool(system, cpu)
     })
 }
@@ -333,7 +315,7 @@ fn refused_beside(
     system: &System,
     spec: &VmSpec,
     (cpu, own): (usize, &Span),
-    taken: &[Vec<(usize, usize)>],
+    taken: &Taken,
 ) -> Finding {
     let name = &spec.name.value;
     let here = { taken[cpu].iter() }.map(|(vm, _)| &system.vms[*vm]);
@@ -355,12 +337,7 @@ fn refused_beside(
 }
 
 /// The finding that the service cannot be on the CPU that the description names.
-fn refused(
-    system: &System,
-    board: &Board,
-    request: &Placed<u32>,
-    taken: &[Vec<(usize, usize)>],
-) -> Finding {
+fn refused(system: &System, board: &Board, request: &Placed<u32>, taken: &Taken) -> Finding {
     let count = board.cpus.len();
     let what = format!("virtio devices cannot be served on CPU {}", request.value);
     let finding = Finding::new(Code::ServicePcpu, what);
