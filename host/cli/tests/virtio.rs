@@ -166,6 +166,22 @@ fn a_vm_is_served_on_its_own_cpu() {
 }
 
 #[test]
+fn a_cpu_has_room_for_seven_vcpus_and_their_service_thread() {
+    // One more is refused (`bad/service-own-room.toml`).
+    let many = "[vm.many]\nmemory = \"4MiB\"\nimage = \"../raw.bin\"\nload = \"0x40080000\"\nvcpus = 6\ncpu = \"fair\"\npcpus = [0, 0, 0, 0, 0, 0]\n";
+    let planned = with_all(&[
+        ("[vm.one]", &format!("{many}[vm.one]\nservice = \"own\"")),
+        ("[network.lan]", "[service]\npcpu = 1\n[network.lan]"),
+    ]);
+    with_plan(&planned, |plan| {
+        let on = plan.vcpus.iter().filter(|vcpu| vcpu.pcpu == 0);
+        assert_eq!(on.count(), 7);
+        let cpus = threads(&plan).into_iter().map(|(pcpu, _)| pcpu);
+        assert!(cpus.eq([1, 0]), "{:?}", threads(&plan));
+    });
+}
+
+#[test]
 fn devices_have_rows_registers_and_queues() {
     with_plan(&planned(), |plan| {
         let devices = plan.virtio_devices();

@@ -289,3 +289,16 @@ fn a_system_without_devices_stays_as_it_is() {
     ));
     assert_eq!(service_vm(&system), None);
 }
+
+#[test]
+fn a_thread_reaches_the_vms_of_its_devices_and_who_serves_them() {
+    let mut io = devices(&system("one", &[(1, 0), (1, 0)]));
+    let service = io.service.as_ref().expect("a service VM").vm;
+    let reached = |io: &PlannedIo, thread| [0, 1, service].map(|vm| io.reaches(thread, vm));
+    io.devices[1].thread = 1;
+    assert_eq!(reached(&io, 0), [true, false, true]);
+    assert_eq!(reached(&io, 1), [false, true, true]);
+    // EL2 serves a console itself.
+    io.devices[1].use_ = DeviceUse::Console(Ports::Console);
+    assert_eq!(reached(&io, 1), [false, true, false]);
+}

@@ -87,21 +87,20 @@ pub(crate) fn choose(
         of_vms: Vec::new(),
     };
     for place in [cpu].into_iter().chain(places.iter().copied()) {
-        let served = served_on(place);
-        let is_known = chosen.threads.iter().any(|thread| thread.cpu == place);
-        if is_known || served.is_empty() && place != cpu {
+        if chosen.thread_on(place).is_some() {
             continue;
         }
-        let runs = Runs {
+        let served = served_on(place);
+        let added = Added {
             vm: index(system).filter(|_| place == cpu),
             thread: (!served.is_empty()).then_some(&*served),
         };
         let drains = console == Some(place);
-        let (time, of_vm, why) = runs.time(system, board, (place, drains), &taken[place]);
+        let (time, of_vm, why) = added.time(system, board, (place, drains), &taken[place]);
         if place == cpu {
             chosen.vm = (of_vm, why.clone());
         }
-        if runs.thread.is_some() {
+        if added.thread.is_some() {
             findings.extend(too_many_looks(system, &served, time));
             chosen.threads.push(PlannedThread {
                 cpu: place,
@@ -193,14 +192,14 @@ const fn is_server(time: CpuTime) -> bool {
 }
 
 /// What the planner adds to a CPU.
-struct Runs<'a> {
+struct Added<'a> {
     /// Index of the service VM.
     vm: Option<usize>,
     /// A service thread, for the devices of these VMs.
     thread: Option<&'a [&'a VmSpec]>,
 }
 
-impl Runs<'_> {
+impl Added<'_> {
     /// CPU time of the thread and of the VM on a CPU with these vCPUs, and the reason for it. Where there are servers, fair
     /// ones may be left with nothing.
     fn time(
