@@ -23,8 +23,8 @@ pub const SHARES: u32 = 64;
 /// A vCPU has migrated from another pCPU. To the pCPU.
 pub const ARRIVAL: u32 = 128;
 
-/// A device has something to do. To a service thread, which wakes up and looks.
-pub const SERVICE: u32 = 256;
+/// A device has something to do. To a service thread, which wakes up and looks. It gets no other message.
+const SERVICE: u32 = 256;
 
 /// A counter of the vCPU had overflowed when its turn ended. From itself.
 pub const OVERFLOW: u32 = 512;
@@ -50,6 +50,20 @@ pub const fn of_pcpu(index: usize) -> usize {
 /// Sends a message to a vCPU (row of the plan), or to a pCPU ([`of_pcpu`]).
 pub fn send(to: usize, message: u32) {
     MAILBOXES.post(to, message, &VCPU_LOCATION, &Sgi);
+}
+
+/// Tells a service thread (number among the vCPUs' rows), which stays on `pcpu`, unless an SPI replaces the SGI for that. Returns `false` if so:
+/// the caller calls the pCPU by [`call_service`], and has no stack frame on the path of SGIs. The pCPU has no GPPT VM: a service thread is where no vCPU
+/// is pinned (`service-placement`).
+#[inline(always)]
+pub fn send_to_service(to: usize, pcpu: usize) -> bool {
+    MAILBOXES.put_only(to, SERVICE);
+    gic::send_sgi(gic::KICK, pcpu)
+}
+
+/// Calls the pCPU of a service thread that has a message.
+pub fn call_service(pcpu: usize) {
+    gic::send(gic::KICK, pcpu);
 }
 
 /// Whether there is a message for vCPU `id` (row of the plan).

@@ -1,7 +1,7 @@
 //! Virtio devices as vCPUs and the threads of VMs see them: writes to the registers, rings of backends, and the ends of lives.
 //! `bulkhead_core::virtio` decides; a service thread ([`crate::service`]) does what takes time.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::console::ServiceTime;
 use bulkhead_abi::device::MAX_QUEUES;
@@ -11,7 +11,7 @@ use bulkhead_abi::plan::{
     VirtioDevice,
 };
 use bulkhead_core::console::cpu_time::nanoseconds;
-use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::cpu::exit::{self, Mmio};
 use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
 use bulkhead_core::virtio::pending::PendingDevices;
 use bulkhead_core::virtio::requests::{Release, Requests};
@@ -118,13 +118,28 @@ impl Copied for RegisterPage {
     }
 }
 
+/// What a service thread has to look at, and where it is told: all that a notification reads, in a line of a cache.
+#[derive(Debug)]
+#[repr(align(32))]
+struct Pending {
+    devices: PendingDevices,
+    /// The number of the thread among the vCPUs' rows, and its pCPU.
+    thread: AtomicU8,
+    pcpu: AtomicU8,
+}
+
 /// What each service thread has to look at.
-static PENDING: [PendingDevices; MAX_SERVICE_THREADS] =
-    [const { PendingDevices::new() }; MAX_SERVICE_THREADS];
+static PENDING: [Pending; MAX_SERVICE_THREADS] = [const {
+    Pending {
+        devices: PendingDevices::new(),
+        thread: AtomicU8::new(0),
+        pcpu: AtomicU8::new(0),
+    }
+}; MAX_SERVICE_THREADS];
 
 /// Returns what a service thread has to look at.
 pub fn pending(service: usize) -> &'static PendingDevices {
-    &PENDING[service % MAX_SERVICE_THREADS]
+    &PENDING[service % MAX_SERVICE_THREADS].devices
 }
 
 /// Returns the shared state of a device (row of the plan).
@@ -144,14 +159,32 @@ pub fn service_of(device: usize) -> usize {
 
 /// Tells the service thread of a device (row of the plan) that there is something to do.
 pub fn wake(device: usize) {
-    let service = service_of(device);
-    if pending(service).mark(device) {
-        mailbox::send(service_thread(service), mailbox::SERVICE);
+    if let Some(pcpu) = tell(device) {
+        mailbox::call_service(pcpu);
     }
 }
 
-/// Notes which service thread serves each device, when the board starts.
+/// [`wake`], unless an SPI replaces the SGI for that: returns the pCPU to be called, then.
+#[inline(always)]
+fn tell(device: usize) -> Option<usize> {
+    let pending = &PENDING[service_of(device) % MAX_SERVICE_THREADS];
+    if !pending.devices.mark(device) {
+        return None;
+    }
+    let thread = pending.thread.load(Ordering::Relaxed);
+    let pcpu = usize::from(pending.pcpu.load(Ordering::Relaxed));
+    let told = mailbox::send_to_service(thread.into(), pcpu);
+    (!told).then_some(pcpu)
+}
+
+/// Notes where each service thread is, and which one serves each device, when the board starts.
 pub fn start() {
+    let rows = plan().service_threads().iter().enumerate();
+    for (pending, (service, row)) in PENDING.iter().zip(rows) {
+        let thread = service_thread(service) as u8;
+        pending.thread.store(thread, Ordering::Relaxed);
+        pending.pcpu.store(row.pcpu as u8, Ordering::Relaxed);
+    }
     for (device, row) in devices() {
         let service = &shared(device).service;
         service.store(row.service.into(), Ordering::Relaxed);
@@ -244,35 +277,71 @@ fn served_by(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> 
     devices().filter(move |(_, row)| Some(usize::from(row.backend)) == own)
 }
 
-/// Performs a write to a page that the guest may read only. HPFAR_EL2 is UNKNOWN after a permission fault (DDI 0487, D24.2.67), so the page
-/// is found by a translation. The registers of a device are in its own VM's stage 2 only.
+/// What has become of a write to a page that the guest may only read.
+pub enum Written {
+    /// It is done.
+    Yes,
+    /// The guest repeats it.
+    NotYet,
+    /// It is done, but for a pCPU that is to be called: [`mailbox::call_service`].
+    Call(usize),
+    /// It is done, but for the copy of the device's InterruptStatus, which somebody else has changed meanwhile: [`publish`].
+    Publish(usize),
+    /// It goes to [`write`].
+    No,
+}
+
+/// Makes the copy of a device's InterruptStatus true. `false`: the guest repeats its write.
+pub fn publish(device: usize) -> bool {
+    shared(device).status.publish(&page(device))
+}
+
+/// Performs the words that drivers write for each request, without a call: QueueNotify and InterruptACK.
 #[inline(always)]
-pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
-    let Some(pa) = cpu::translate(far, cpu::came_from_el0()) else {
+pub fn write_fast(vcpu: &Vcpu, esr: u64, far: u64) -> Written {
+    let Some((device, offset)) = written(far) else {
         // The guest repeats the instruction, and takes the fault itself.
+        return Written::NotYet;
+    };
+    if device >= plan().virtio_devices().len() {
+        return Written::No;
+    }
+    match offset {
+        // Whatever queue it names, the service thread looks at all of them.
+        register::QUEUE_NOTIFY => tell(device).map_or(Written::Yes, Written::Call),
+        register::INTERRUPT_ACK => {
+            let status = &shared(device).status;
+            status.clear(vcpu.frame.get(exit::access_register(esr)) as u32);
+            if status.publish_once(&page(device)) {
+                Written::Yes
+            } else {
+                Written::Publish(device)
+            }
+        }
+        _ => Written::No,
+    }
+}
+
+/// Returns the device, if it is one, and the offset in its registers, of an address to which the guest may not write. HPFAR_EL2 is UNKNOWN after a permission
+/// fault (DDI 0487, D24.2.67), so the page is found by a translation. The registers of a device are in its own VM's stage 2 only.
+#[inline(always)]
+fn written(far: u64) -> Option<(usize, u64)> {
+    let pa = cpu::translate(far, cpu::came_from_el0())?;
+    Some(mmu::virtio_device_at(pa))
+}
+
+/// Performs a write to a page that the guest may only read.
+pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
+    let Some((device, offset)) = written(far) else {
         return Done::NotYet(ExitClass::Device);
     };
     // Another page that the guest may only read can be anywhere.
-    let count = plan().virtio_devices().len();
-    let (device, offset) = mmu::virtio_device_at(pa);
-    if device >= count {
+    if device >= plan().virtio_devices().len() {
         return Done::Nothing;
     }
     let mmio = Mmio::at_offset(offset, esr);
-    let value = || mmio.stored(vcpu.frame.get(mmio.register())) as u32;
-    let done = match (offset, mmio.size()) {
-        (register::QUEUE_NOTIFY, 4) => {
-            // Whatever queue it names, the service thread looks at all of them.
-            wake(device);
-            true
-        }
-        (register::INTERRUPT_ACK, 4) => {
-            let status = &shared(device).status;
-            status.clear(value());
-            status.publish(&page(device))
-        }
-        (_, size) => write_register(device, (offset, size as u32), value()),
-    };
+    let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
+    let done = write_register(device, (offset, mmio.size() as u32), value);
     Done::of(ExitClass::Device, done)
 }
 

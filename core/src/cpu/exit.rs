@@ -30,6 +30,12 @@ pub const fn is_refused_write(esr: u64) -> bool {
     esr & (ISV | S1PTW | CM | WNR | 0b11_1100) == ISV | WNR | 0b00_1100
 }
 
+/// Whether [`is_refused_write`] holds, and the store is one of four bytes.
+#[inline(always)]
+pub const fn is_refused_word(esr: u64) -> bool {
+    esr & (ISV | S1PTW | CM | WNR | 0b11 << 22 | 0b11_1100) == ISV | WNR | 0b10 << 22 | 0b00_1100
+}
+
 /// IPA of a translation fault: `hpfar` holds IPA\[47:12\] (DDI 0487, D24.2.67 "HPFAR_EL2"), `far` the
 /// offset in the page.
 #[inline(always)]

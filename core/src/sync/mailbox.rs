@@ -53,6 +53,15 @@ impl Mailboxes {
         }
     }
 
+    /// Leaves a message for a receiver that gets no other, so that nobody else's bits are in the word and a store does. The caller makes the
+    /// receiver's pCPU look at it.
+    #[inline(always)]
+    pub fn put_only(&self, to: usize, message: u32) {
+        if let Some(mailbox) = self.0.get(to) {
+            mailbox.store(message, Ordering::Release);
+        }
+    }
+
     /// Leaves a message. Returns `true` if the receiver's pCPU has to be notified.
     #[inline(always)]
     fn send(&self, to: usize, message: u32) -> bool {
@@ -95,6 +104,19 @@ mod tests {
         assert_eq!(mailboxes.take(pcpu), 5);
         assert_eq!(mailboxes.take(pcpu), 0);
         assert!(mailboxes.send(pcpu, 1));
+    }
+
+    #[test]
+    fn the_only_message_is_there_however_often_it_is_put() {
+        let mailboxes = Mailboxes::new();
+        mailboxes.put_only(3, 4);
+        mailboxes.put_only(3, 4);
+        assert!(mailboxes.has_mail(3));
+        assert_eq!(mailboxes.take(3), 4);
+        assert_eq!(mailboxes.take(3), 0);
+        let none = Mailboxes::of_pcpu(MAX_PCPUS);
+        mailboxes.put_only(none, 4);
+        assert!(!mailboxes.has_mail(none));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use core::sync::atomic::{
 };
 
 use super::query::Query;
-use super::shared::{ALL, ARRIVAL, REQUESTS};
+use super::shared::{ALL, ARRIVAL, REQUESTS, VcpuWords};
 use super::spill::Nesting;
 use super::words::Words;
 use super::{
@@ -44,7 +44,7 @@ pub struct Cpu {
     /// SGIs that may be in list registers, if the list registers but the timer's hold nothing else,
     /// each as it is in `sgis` and none active and pending; 0 if that is not known.
     pub(super) inside: u32,
-    /// A bit for each word of SPIs in which [`super::shared::VcpuWords::holds`] is not zero.
+    /// A bit for each word of SPIs in which [`VcpuWords::holds`] is not zero.
     pub(super) held_words: u32,
     /// The spilled interrupts: active, but in no list register.
     pub(super) spilled: Words,
@@ -344,14 +344,15 @@ impl Cpu {
             return false;
         }
         let entry = self.ready[pintid as usize % READY];
-        let busy = dist.vcpu_words(self.number).busy.load(Acquire) != 0;
+        let words = dist.vcpu_words(self.number);
+        let busy = words.busy.load(Acquire) != 0;
         // The physical INTID of an empty entry is 0, an SGI of EL2, which never gets here.
         if lr::pintid(entry) != pintid || busy || !self.waiting.is_empty() || host.empty() & 2 == 0
         {
             return false;
         }
         let (word, bit) = place(lr::vintid(entry));
-        self.hold(dist, word, bit);
+        self.hold_among(words, word, bit);
         self.inside = 0;
         host.set_lr(1, entry);
         true
@@ -560,8 +561,13 @@ impl Cpu {
     /// Publishes that SPIs may be in a list register of this vCPU, or are spilled here.
     #[inline(always)]
     pub(super) fn hold(&mut self, dist: &Distributor, word: usize, bits: u32) {
-        let holds = &dist.vcpu_words(self.number).holds;
-        holds.set(word, holds.get(word) | bits);
+        self.hold_among(dist.vcpu_words(self.number), word, bits);
+    }
+
+    /// [`Self::hold`] with the words of this vCPU at hand.
+    #[inline(always)]
+    fn hold_among(&mut self, words: &VcpuWords, word: usize, bits: u32) {
+        words.holds.set(word, words.holds.get(word) | bits);
         self.held_words |= mask(word);
     }
 

@@ -49,18 +49,20 @@ impl InterruptStatus {
     /// Makes the copy true, after a change. `false`: others change the word all the time, and it is to be called again.
     #[must_use]
     pub fn publish(&self, copy: &impl Copied) -> bool {
-        for _ in 0..TRIES {
-            // Two that change the word have one fence before the other's: either that one's copy lies behind this one's, or the
-            // second look below sees its change.
-            fence(Ordering::SeqCst);
-            let bits = self.0.load(Ordering::Relaxed);
-            copy.store(bits);
-            fence(Ordering::SeqCst);
-            if self.0.load(Ordering::Relaxed) == bits {
-                return true;
-            }
-        }
-        false
+        (0..TRIES).any(|_| self.publish_once(copy))
+    }
+
+    /// Makes the copy true, after a change. `false`: somebody else has changed the word meanwhile, and [`Self::publish`] goes on.
+    #[inline(always)]
+    #[must_use]
+    pub fn publish_once(&self, copy: &impl Copied) -> bool {
+        // Two that change the word have one fence before the other's: either that one's copy lies behind this one's, or the second
+        // look below sees its change.
+        fence(Ordering::SeqCst);
+        let bits = self.0.load(Ordering::Relaxed);
+        copy.store(bits);
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) == bits
     }
 }
 

@@ -12,16 +12,17 @@ use crate::hw::gic;
 use crate::hw::sysreg as reg;
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{devices, doorbell, gppt, virtio};
+use crate::virtio::{self, Written};
+use crate::{devices, doorbell, gppt, mailbox};
 
 /// Handles a load or store that stage 2 refused.
 #[inline(always)]
 pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
     let exit = Exit::begin(esr);
-    let ipa = exit::fault_ipa(reg::far(), reg::hpfar());
     if exit::is_plain_word(esr)
         && let Some(vm) = vcpu.vm()
     {
+        let ipa = fault_ipa();
         let offset = ipa.wrapping_sub(vcpu.ipas.gicd);
         if offset < GICD_SIZE {
             if devices::is_sgir_write(offset, esr) {
@@ -53,10 +54,46 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
         }
         return device_access(vcpu, esr, exit.begin, exit.pc, ipa);
     }
-    if IO && exit::is_refused_write(esr) {
-        return refused_write(vcpu, esr, exit.begin, exit.pc);
+    if IO && exit::is_refused_word(esr) {
+        return refused_word(vcpu, esr, exit.begin, exit.pc);
     }
-    other_data_abort(vcpu, esr, exit.begin, exit.pc, ipa)
+    other_data_abort(vcpu, esr, exit.begin, exit.pc)
+}
+
+/// Returns the address of the access; not after a permission fault, which leaves HPFAR_EL2 UNKNOWN.
+#[inline(always)]
+fn fault_ipa() -> u64 {
+    exit::fault_ipa(reg::far(), reg::hpfar())
+}
+
+/// Handles a word written to a page that the guest may only read. What drivers write for each request needs no stack frame.
+#[inline(never)]
+fn refused_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    match virtio::write_fast(vcpu, esr, reg::far()) {
+        Written::Yes => reg::set_elr(pc.wrapping_add(4)),
+        Written::NotYet => {}
+        Written::Call(pcpu) => return call_service(vcpu, esr, begin, pc, pcpu),
+        Written::Publish(device) => return publish(vcpu, esr, begin, pc, device),
+        Written::No => return refused_write(vcpu, esr, begin, pc),
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
+}
+
+/// Ends the exit of a notification whose service thread is called by an SPI.
+#[inline(never)]
+fn call_service(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, pcpu: usize) {
+    mailbox::call_service(pcpu);
+    reg::set_elr(pc.wrapping_add(4));
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
+}
+
+/// Ends the exit of an acknowledgement beside which somebody else has changed the interrupt status.
+#[inline(never)]
+fn publish(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, device: usize) {
+    if virtio::publish(device) {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
 }
 
 /// Handles a write to a page that the guest may only read.
@@ -118,7 +155,11 @@ fn uart_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
 
 /// Handles a data abort that is no plain access to a word.
 #[inline(never)]
-fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
+fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    if IO && exit::is_refused_write(esr) {
+        return refused_write(vcpu, esr, begin, pc);
+    }
+    let ipa = fault_ipa();
     if !matches!(DataAbort::decode(esr, ipa), DataAbort::Mmio(_)) {
         return finish(vcpu, esr, begin, pc, Done::Nothing);
     }

@@ -83,7 +83,7 @@ impl Registers {
     #[cfg(feature = "gicv2")]
     #[inline(always)]
     pub fn write_at<const OFFSET: u64>(self, value: u32) {
-        const { assert!(OFFSET < 4096) };
+        const { assert!(OFFSET < 4 * 4096) };
         if self.address(OFFSET, 4).is_none() {
             return;
         }

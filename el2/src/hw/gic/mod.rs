@@ -36,7 +36,7 @@ pub use pcpu::{Gic, signal_nothing};
 pub use registers::{
     GPPT_KICK, KICK, SIBLING, Taken, VirtualInterface, configure, order_acknowledge,
 };
-pub use send::{send, send_sgi_to, send_to};
+pub use send::{send, send_sgi, send_sgi_to, send_to};
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
     ends_in_two_steps, gate, most_urgent, private_frames, route, set_timer_register,

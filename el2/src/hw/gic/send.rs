@@ -17,6 +17,13 @@ pub fn send(sgi: u32, pcpu: usize) {
     version::send(sgi, target(pcpu));
 }
 
+/// Sends an SGI like [`send`], unless an SPI replaces it. Returns `false` if so, and has sent nothing.
+#[inline(always)]
+pub fn send_sgi(sgi: u32, pcpu: usize) -> bool {
+    sysreg::publish();
+    version::send_sgi(sgi, target(pcpu))
+}
+
 /// Sends an SGI like [`send`], to the pCPU that `place` holds after everything that was written:
 /// see `bulkhead_core::sync::VcpuLocation`.
 #[inline(always)]

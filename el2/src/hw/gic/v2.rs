@@ -279,7 +279,7 @@ fn set_word(n: u32, value: u64) {
 /// Acknowledges the most urgent interrupt.
 #[inline(always)]
 pub fn acknowledge() -> Taken {
-    Taken(GICC.read(GICC_IAR))
+    Taken(GICC.read_at::<GICC_IAR>())
 }
 
 /// Returns the INTID of the most urgent interrupt that is pending on this pCPU, or one that no
@@ -292,13 +292,13 @@ pub fn most_urgent() -> u32 {
 /// Drops the running priority; the interrupt stays active.
 #[inline(always)]
 pub fn drop_priority(taken: Taken) {
-    GICC.write(GICC_EOIR, taken.0);
+    GICC.write_at::<GICC_EOIR>(taken.0);
 }
 
 /// Deactivates an interrupt that was acknowledged.
 #[inline(always)]
 pub fn deactivate(taken: Taken) {
-    GICC.write(GICC_DIR, taken.0);
+    GICC.write_at::<GICC_DIR>(taken.0);
 }
 
 /// Returns no interrupt for a FIQ: the CPU interface signals none (GICC_CTLR.FIQEn is 0).

@@ -274,7 +274,7 @@ pub fn tests() -> Vec<Test> {
     for (name, claim) in CRATES {
         let shared = Arc::clone(&shared);
         let job: Job = Box::new(move |context| unit_tests(context, &shared, name));
-        tests.push(Test::build(format!("code/{name}"), claim, job));
+        tests.push(Test::parallel(format!("code/{name}"), claim, job));
     }
     let claim = "No panic, indirect call, recursion or allocator is reachable at EL2, and its stack \
                  is bounded, while it starts as well: judged on the linked image.";

@@ -40,8 +40,6 @@ pub fn tests() -> Vec<Test> {
         ),
     ];
     let tests = tests.into_iter().map(|(name, claim, job)| match name {
-        // It keeps all CPUs busy by itself.
-        "figures/ceilings" => Test::build(name, claim, job),
         "image/reproducible" => Test::parallel(name, claim, job),
         _ => Test::parallel(name, claim, job).long(),
     });
