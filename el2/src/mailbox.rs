@@ -63,7 +63,7 @@ pub fn send_to_service(to: usize, pcpu: usize) -> bool {
 
 /// Calls the pCPU of a service thread that has a message.
 pub fn call_service(pcpu: usize) {
-    gic::send(gic::KICK, pcpu);
+    gic::gppt::kick(pcpu);
 }
 
 /// Whether there is a message for vCPU `id` (row of the plan).

@@ -251,6 +251,7 @@ fn map_vcpus(page_pool: &PagePool) {
             let id = service_thread(n);
             mmu::map_vcpu(page_pool, id, 1u32.wrapping_shl(row.pcpu.into()));
             vm::VCPU_LOCATION.set(id, row.pcpu.into());
+            virtio::place(n, id, row.pcpu);
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::hw::claim::Claim;
 use crate::hw::mmio::Registers;
 use crate::hw::{cpu, mmu, state, timer};
 use crate::mailbox;
-use crate::plan::{self, plan, service_thread};
+use crate::plan::{self, plan};
 use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
 
@@ -177,14 +177,16 @@ fn tell(device: usize) -> Option<usize> {
     (!told).then_some(pcpu)
 }
 
-/// Notes where each service thread is, and which one serves each device, when the board starts.
-pub fn start() {
-    let rows = plan().service_threads().iter().enumerate();
-    for (pending, (service, row)) in PENDING.iter().zip(rows) {
-        let thread = service_thread(service) as u8;
-        pending.thread.store(thread, Ordering::Relaxed);
-        pending.pcpu.store(row.pcpu as u8, Ordering::Relaxed);
+/// Notes where a service thread (row of the plan, and number among the vCPUs' rows) is.
+pub fn place(service: usize, thread: usize, pcpu: u16) {
+    if let Some(pending) = PENDING.get(service) {
+        pending.thread.store(thread as u8, Ordering::Relaxed);
+        pending.pcpu.store(pcpu as u8, Ordering::Relaxed);
     }
+}
+
+/// Notes which service thread serves each device, when the board starts.
+pub fn start() {
     for (device, row) in devices() {
         let service = &shared(device).service;
         service.store(row.service.into(), Ordering::Relaxed);
@@ -277,34 +279,33 @@ fn served_by(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> 
     devices().filter(move |(_, row)| Some(usize::from(row.backend)) == own)
 }
 
-/// What has become of a write to a page that the guest may only read.
+/// What has become of a write to a page that the guest may only read: all but the first two go to [`write`].
 pub enum Written {
     /// It is done.
     Yes,
     /// The guest repeats it.
     NotYet,
-    /// It is done, but for a pCPU that is to be called: [`mailbox::call_service`].
+    /// It is done, but for a pCPU that is to be called.
     Call(usize),
-    /// It is done, but for the copy of the device's InterruptStatus, which somebody else has changed meanwhile: [`publish`].
+    /// It is done, but for the copy of the device's InterruptStatus, which somebody else has changed meanwhile.
     Publish(usize),
-    /// It goes to [`write`].
-    No,
+    /// Nothing is done: its offset from the registers of the first device.
+    No(u64),
 }
 
-/// Makes the copy of a device's InterruptStatus true. `false`: the guest repeats its write.
-pub fn publish(device: usize) -> bool {
-    shared(device).status.publish(&page(device))
-}
-
-/// Performs the words that drivers write for each request, without a call: QueueNotify and InterruptACK.
+/// Performs what drivers write for each request, without a call: QueueNotify, and InterruptACK, whose two bits lie in its first byte. HPFAR_EL2 is UNKNOWN after
+/// a permission fault (DDI 0487, D24.2.67), so the page is found by a translation. The registers of a device are in its own VM's stage 2 only.
 #[inline(always)]
 pub fn write_fast(vcpu: &Vcpu, esr: u64, far: u64) -> Written {
-    let Some((device, offset)) = written(far) else {
+    let Some(pa) = cpu::translate(far, cpu::came_from_el0()) else {
         // The guest repeats the instruction, and takes the fault itself.
         return Written::NotYet;
     };
+    let place = mmu::virtio_place_of(pa);
+    let (device, offset) = device_at(place);
+    // Another page that the guest may only read can be anywhere.
     if device >= plan().virtio_devices().len() {
-        return Written::No;
+        return Written::No(place);
     }
     match offset {
         // Whatever queue it names, the service thread looks at all of them.
@@ -318,30 +319,34 @@ pub fn write_fast(vcpu: &Vcpu, esr: u64, far: u64) -> Written {
                 Written::Publish(device)
             }
         }
-        _ => Written::No,
+        _ => Written::No(place),
     }
 }
 
-/// Returns the device, if it is one, and the offset in its registers, of an address to which the guest may not write. HPFAR_EL2 is UNKNOWN after a permission
-/// fault (DDI 0487, D24.2.67), so the page is found by a translation. The registers of a device are in its own VM's stage 2 only.
-#[inline(always)]
-fn written(far: u64) -> Option<(usize, u64)> {
-    let pa = cpu::translate(far, cpu::came_from_el0())?;
-    Some(mmu::virtio_device_at(pa))
+/// Returns the device, if it is one, and the offset in its registers.
+const fn device_at(place: u64) -> (usize, u64) {
+    ((place / PAGE) as usize, place % PAGE)
 }
 
-/// Performs a write to a page that the guest may only read.
-pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
-    let Some((device, offset)) = written(far) else {
-        return Done::NotYet(ExitClass::Device);
+/// Performs what [`write_fast`] has left of a write.
+pub fn write(vcpu: &mut Vcpu, esr: u64, rest: Written) -> Done {
+    let done = match rest {
+        Written::Yes | Written::NotYet => true,
+        Written::Call(pcpu) => {
+            mailbox::call_service(pcpu);
+            true
+        }
+        Written::Publish(device) => shared(device).status.publish(&page(device)),
+        Written::No(place) => {
+            let (device, offset) = device_at(place);
+            if device >= plan().virtio_devices().len() {
+                return Done::Nothing;
+            }
+            let mmio = Mmio::at_offset(offset, esr);
+            let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
+            write_register(device, (offset, mmio.size() as u32), value)
+        }
     };
-    // Another page that the guest may only read can be anywhere.
-    if device >= plan().virtio_devices().len() {
-        return Done::Nothing;
-    }
-    let mmio = Mmio::at_offset(offset, esr);
-    let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
-    let done = write_register(device, (offset, mmio.size() as u32), value);
     Done::of(ExitClass::Device, done)
 }
 

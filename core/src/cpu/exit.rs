@@ -30,7 +30,7 @@ pub const fn is_refused_write(esr: u64) -> bool {
     esr & (ISV | S1PTW | CM | WNR | 0b11_1100) == ISV | WNR | 0b00_1100
 }
 
-/// Whether [`is_refused_write`] holds, and the store is one of four bytes.
+/// Whether [`is_refused_write`] holds, and the store is one of four bytes, as nearly every one is.
 #[inline(always)]
 pub const fn is_refused_word(esr: u64) -> bool {
     esr & (ISV | S1PTW | CM | WNR | 0b11 << 22 | 0b11_1100) == ISV | WNR | 0b10 << 22 | 0b00_1100

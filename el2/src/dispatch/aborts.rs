@@ -13,7 +13,7 @@ use crate::hw::sysreg as reg;
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
 use crate::virtio::{self, Written};
-use crate::{devices, doorbell, gppt, mailbox};
+use crate::{devices, doorbell, gppt};
 
 /// Handles a load or store that stage 2 refused.
 #[inline(always)]
@@ -55,7 +55,7 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
         return device_access(vcpu, esr, exit.begin, exit.pc, ipa);
     }
     if IO && exit::is_refused_word(esr) {
-        return refused_word(vcpu, esr, exit.begin, exit.pc);
+        return refused_write(vcpu, esr, exit.begin, exit.pc);
     }
     other_data_abort(vcpu, esr, exit.begin, exit.pc)
 }
@@ -66,46 +66,23 @@ fn fault_ipa() -> u64 {
     exit::fault_ipa(reg::far(), reg::hpfar())
 }
 
-/// Handles a word written to a page that the guest may only read. What drivers write for each request needs no stack frame.
+/// Handles a write to a page that the guest may only read. What drivers write for each request needs no stack frame.
 #[inline(never)]
-fn refused_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     match virtio::write_fast(vcpu, esr, reg::far()) {
         Written::Yes => reg::set_elr(pc.wrapping_add(4)),
         Written::NotYet => {}
-        Written::Call(pcpu) => return call_service(vcpu, esr, begin, pc, pcpu),
-        Written::Publish(device) => return publish(vcpu, esr, begin, pc, device),
-        Written::No => return refused_write(vcpu, esr, begin, pc),
+        rest => return finish_write(vcpu, esr, begin, pc, rest),
     }
     Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
 }
 
-/// Ends the exit of a notification whose service thread is called by an SPI.
+/// Handles the rest of such a write.
 #[inline(never)]
-fn call_service(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, pcpu: usize) {
-    mailbox::call_service(pcpu);
-    reg::set_elr(pc.wrapping_add(4));
-    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
-}
-
-/// Ends the exit of an acknowledgement beside which somebody else has changed the interrupt status.
-#[inline(never)]
-fn publish(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, device: usize) {
-    if virtio::publish(device) {
-        reg::set_elr(pc.wrapping_add(4));
-    }
-    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
-}
-
-/// Handles a write to a page that the guest may only read.
-#[inline(never)]
-fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
-    match virtio::write(vcpu, esr, reg::far()) {
-        Done::Yes(_) => reg::set_elr(pc.wrapping_add(4)),
-        Done::NotYet(_) => {}
-        // Its address is not known, and no device is at a page that stage 2 maps.
-        Done::Nothing => return refuse_access(vcpu, esr, begin, pc),
-    }
-    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
+fn finish_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, rest: Written) {
+    // Its address is not known, and no device is at a page that stage 2 maps, if it is none of virtio.
+    let done = virtio::write(vcpu, esr, rest);
+    finish(vcpu, esr, begin, pc, done)
 }
 
 /// Handles an access to a word of the distributor off the fast path.
@@ -178,7 +155,7 @@ fn device_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
 }
 
 /// Ends the exit of an access.
-#[inline(always)]
+#[inline(never)]
 fn finish(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, done: Done) {
     let class = match done {
         Done::Yes(class) => {

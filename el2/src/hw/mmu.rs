@@ -325,12 +325,10 @@ pub fn share_virtio_pages(page_pool: &PagePool, device: usize) {
 /// Physical address of the registers of the first virtio device. Those of the others follow.
 static VIRTIO_REGISTERS: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the virtio device whose page of registers holds a physical address, and the offset in that page. A device with this number
-/// may not be there.
+/// Returns the offset of a physical address from the registers of the first virtio device.
 #[inline(always)]
-pub fn virtio_device_at(pa: u64) -> (usize, u64) {
-    let offset = pa.wrapping_sub(VIRTIO_REGISTERS.load(Ordering::Relaxed));
-    ((offset / PAGE) as usize, offset % PAGE)
+pub fn virtio_place_of(pa: u64) -> u64 {
+    pa.wrapping_sub(VIRTIO_REGISTERS.load(Ordering::Relaxed))
 }
 
 /// Returns the first page of a virtio device in the block of the VM pages.
