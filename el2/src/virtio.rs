@@ -279,47 +279,44 @@ fn served_by(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> 
     devices().filter(move |(_, row)| Some(usize::from(row.backend)) == own)
 }
 
-/// What has become of a write to a page that the guest may only read: all but the first two go to [`write`].
-pub enum Written {
-    /// It is done.
-    Yes,
-    /// The guest repeats it.
-    NotYet,
-    /// It is done, but for a pCPU that is to be called.
+/// What is left of a write to a page that the guest may only read, for [`write`].
+pub enum Rest {
+    /// A pCPU is to be called.
     Call(usize),
-    /// It is done, but for the copy of the device's InterruptStatus, which somebody else has changed meanwhile.
+    /// Somebody else has changed a device's InterruptStatus meanwhile: the copy is to be made true.
     Publish(usize),
-    /// Nothing is done: its offset from the registers of the first device.
-    No(u64),
+    /// All of it: its offset from the registers of the first device.
+    All(u64),
 }
 
 /// Performs what drivers write for each request, without a call: QueueNotify, and InterruptACK, whose two bits lie in its first byte. HPFAR_EL2 is UNKNOWN after
 /// a permission fault (DDI 0487, D24.2.67), so the page is found by a translation. The registers of a device are in its own VM's stage 2 only.
+/// Returns whether it is done; the guest repeats it otherwise.
 #[inline(always)]
-pub fn write_fast(vcpu: &Vcpu, esr: u64, far: u64) -> Written {
+pub fn write_fast(vcpu: &Vcpu, esr: u64, far: u64) -> Result<bool, Rest> {
     let Some(pa) = cpu::translate(far, cpu::came_from_el0()) else {
-        // The guest repeats the instruction, and takes the fault itself.
-        return Written::NotYet;
+        // It takes the fault itself.
+        return Ok(false);
     };
     let place = mmu::virtio_place_of(pa);
     let (device, offset) = device_at(place);
     // Another page that the guest may only read can be anywhere.
     if device >= plan().virtio_devices().len() {
-        return Written::No(place);
+        return Err(Rest::All(place));
     }
     match offset {
         // Whatever queue it names, the service thread looks at all of them.
-        register::QUEUE_NOTIFY => tell(device).map_or(Written::Yes, Written::Call),
+        register::QUEUE_NOTIFY => tell(device).map_or(Ok(true), |pcpu| Err(Rest::Call(pcpu))),
         register::INTERRUPT_ACK => {
             let status = &shared(device).status;
             status.clear(vcpu.frame.get(exit::access_register(esr)) as u32);
             if status.publish_once(&page(device)) {
-                Written::Yes
+                Ok(true)
             } else {
-                Written::Publish(device)
+                Err(Rest::Publish(device))
             }
         }
-        _ => Written::No(place),
+        _ => Err(Rest::All(place)),
     }
 }
 
@@ -329,15 +326,14 @@ const fn device_at(place: u64) -> (usize, u64) {
 }
 
 /// Performs what [`write_fast`] has left of a write.
-pub fn write(vcpu: &mut Vcpu, esr: u64, rest: Written) -> Done {
+pub fn write(vcpu: &mut Vcpu, esr: u64, rest: Rest) -> Done {
     let done = match rest {
-        Written::Yes | Written::NotYet => true,
-        Written::Call(pcpu) => {
+        Rest::Call(pcpu) => {
             mailbox::call_service(pcpu);
             true
         }
-        Written::Publish(device) => shared(device).status.publish(&page(device)),
-        Written::No(place) => {
+        Rest::Publish(device) => shared(device).status.publish(&page(device)),
+        Rest::All(place) => {
             let (device, offset) = device_at(place);
             if device >= plan().virtio_devices().len() {
                 return Done::Nothing;

@@ -235,6 +235,32 @@ mod tests {
         assert_eq!(waits, [Wait::Interrupt, Wait::Event, timed, timed]);
     }
 
+    /// Permission fault level 3.
+    #[test]
+    fn stores_to_a_page_that_may_only_be_read_are_told_from_all_else() {
+        let store = |size: u64| ec::DATA_LOWER << 26 | IL | ISV | size << 22 | 3 << 16 | WNR | 0x0f;
+        for size in 0..4 {
+            assert!(is_refused_write(store(size)));
+            assert_eq!(is_refused_word(store(size)), size == 2);
+        }
+        let word = store(2);
+        for other in [
+            word & !ISV,
+            word | S1PTW,
+            word | CM,
+            word & !WNR,
+            word & !0x3f | 0x07,
+            word & !0x3f | 0x0b,
+        ] {
+            let found = (is_refused_word(other), is_refused_write(other));
+            assert_eq!(found, (false, false), "{other:#x}");
+        }
+        // Of any level, of any register, and with any width of the register.
+        for other in [word & !0x3, word | 31 << 16, word | 1 << 15, word | 1 << 21] {
+            assert!(is_refused_word(other), "{other:#x}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_emulated_is_refused() {
         let good = ec::DATA_LOWER << 26 | IL | ISV | 2 << 22 | 0x07;

@@ -12,7 +12,7 @@ use crate::hw::gic;
 use crate::hw::sysreg as reg;
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::virtio::{self, Written};
+use crate::virtio::{self, Rest};
 use crate::{devices, doorbell, gppt};
 
 /// Handles a load or store that stage 2 refused.
@@ -70,16 +70,16 @@ fn fault_ipa() -> u64 {
 #[inline(never)]
 fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     match virtio::write_fast(vcpu, esr, reg::far()) {
-        Written::Yes => reg::set_elr(pc.wrapping_add(4)),
-        Written::NotYet => {}
-        rest => return finish_write(vcpu, esr, begin, pc, rest),
+        Ok(true) => reg::set_elr(pc.wrapping_add(4)),
+        Ok(false) => {}
+        Err(rest) => return finish_write(vcpu, esr, begin, pc, rest),
     }
     Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
 }
 
 /// Handles the rest of such a write.
 #[inline(never)]
-fn finish_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, rest: Written) {
+fn finish_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, rest: Rest) {
     // Its address is not known, and no device is at a page that stage 2 maps, if it is none of virtio.
     let done = virtio::write(vcpu, esr, rest);
     finish(vcpu, esr, begin, pc, done)
