@@ -61,7 +61,7 @@ pub fn send_to_service(to: usize, pcpu: usize) -> bool {
     gic::send_sgi(gic::KICK, pcpu)
 }
 
-/// Calls the pCPU of a service thread that has a message.
+/// Calls the pCPU of a service thread that has a message, as every pCPU is called.
 pub fn call_service(pcpu: usize) {
     gic::gppt::kick(pcpu);
 }
