@@ -34,7 +34,7 @@ core::arch::global_asm!(
     idle = const EARLY.idle.1,
     idle_is = const EARLY.idle.2,
 );
-core::arch::global_asm!(include_str!("vectors.s"));
+core::arch::global_asm!(include_str!("vectors.s"), steps = const cfg!(any(feature = "io", feature = "managed")) as u32);
 #[cfg(feature = "managed")]
 core::arch::global_asm!(include_str!("rare.s"));
 

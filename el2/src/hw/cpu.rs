@@ -1,9 +1,9 @@
 //! The CPU as EL2 sets it up: the traps, the reset state of a vCPU, and the entry to the guest (DDI
 //! 0487, D24.2).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use bulkhead_abi::plan::Pcpu;
+use bulkhead_abi::plan::{MAX_PCPUS, Pcpu};
 use bulkhead_core::colours;
 use bulkhead_core::cpu::errata;
 use bulkhead_core::cpu::inject::{After, Before, Features};
@@ -12,7 +12,8 @@ use bulkhead_core::cpu::smccc::Boundary;
 use bulkhead_core::cpu::sysreg::ID_REGISTERS;
 use bulkhead_core::monitor::EL1_COUNT;
 
-use super::sysreg::{isb, read, write};
+use super::layout;
+use super::sysreg::{self, isb, read, write};
 
 /// Bits of HCR_EL2 (DDI 0487, D24.2.53).
 mod hcr {
@@ -285,26 +286,30 @@ pub fn start() {
     isb();
 }
 
-/// The argument of the guarded vectors: the number of branches, or the function of the firmware.
-/// The largest that any pCPU asks for.
+/// What the guarded vectors of each pCPU do first: nothing, so many branches, or a function of the firmware, whose identifier has bit 31.
 #[unsafe(no_mangle)]
-static BOUNDARY: AtomicU64 = AtomicU64::new(0);
+static BOUNDARIES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCPUS];
 
 unsafe extern "C" {
-    fn vectors_with_history();
-    fn vectors_with_firmware();
+    fn guarded_vectors();
 }
 
-/// Chooses the vectors of this pCPU, before it runs a guest.
+/// Has this pCPU guard its boundary, before it runs a guest.
 pub fn guard_boundary(boundary: Boundary) {
-    let (vectors, what): (unsafe extern "C" fn(), u32) = match boundary {
+    let what = match boundary {
         Boundary::Nothing => return,
-        Boundary::Branches(count) => (vectors_with_history, count),
-        Boundary::Firmware(function) => (vectors_with_firmware, function),
+        Boundary::Branches(count) => count,
+        Boundary::Firmware(function) => function,
     };
-    BOUNDARY.fetch_max(u64::from(what), Ordering::Relaxed);
-    write!("vbar_el2", vectors as *const () as u64);
+    layout::of_pcpu(&BOUNDARIES, sysreg::thread()).store(what, Ordering::Relaxed);
+    use_guarded_vectors();
     isb();
+}
+
+/// Gives this pCPU the guarded vectors.
+pub fn use_guarded_vectors() {
+    let vectors: unsafe extern "C" fn() = guarded_vectors;
+    write!("vbar_el2", vectors as *const () as u64);
 }
 
 /// Sets whether WFI and WFE of the guest trap (HCR_EL2.TWI and TWE).

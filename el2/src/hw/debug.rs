@@ -3,14 +3,11 @@
 
 use bulkhead_core::cpu::debug::{Debug, Kind, Pair, Register};
 
+use super::cpu;
 use super::sysreg::{isb, read, write};
 
 #[cfg(any(feature = "io", feature = "managed"))]
 core::arch::global_asm!(include_str!("step.s"));
-
-unsafe extern "C" {
-    fn vectors_with_step();
-}
 
 /// Writes the pairs of a kind that there are.
 macro_rules! pairs {
@@ -112,10 +109,9 @@ impl Debugging {
             load(&self.registers);
         }
         if self.registers.steps() {
-            let step: unsafe extern "C" fn() = vectors_with_step;
             self.usual_vectors = Some(read!("vbar_el2"));
             // In effect with the next exception from the guest, which is behind an ERET.
-            write!("vbar_el2", step as *const () as u64);
+            cpu::use_guarded_vectors();
         }
     }
 

@@ -157,6 +157,12 @@ pub const fn private(index: usize, page: usize) -> u64 {
     block(PRIVATE.wrapping_add(index)).wrapping_add((page as u64).wrapping_mul(PAGE))
 }
 
+/// Returns the element of the pCPU in whose private block the address `state` is. The guarded vectors do the same.
+pub fn of_pcpu<T>(table: &[T; MAX_PCPUS], state: u64) -> &T {
+    const _: () = assert!(MAX_PCPUS == 8 && PRIVATE.is_multiple_of(8) && BLOCK_SIZE == 1 << 21);
+    &table[(state / BLOCK_SIZE) as usize & 7]
+}
+
 /// Returns the number of a page in the part of vCPU `id` (row of the plan).
 pub const fn vcpu_page(id: usize, page: usize) -> usize {
     id.wrapping_mul(vcpu::STRIDE)

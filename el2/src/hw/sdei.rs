@@ -55,8 +55,7 @@ fn note(index: usize) -> &'static Note {
 
 /// Returns the note of this pCPU.
 fn this_pcpu() -> &'static Note {
-    let offset = sysreg::thread().wrapping_sub(layout::private(0, 0));
-    note((offset / layout::BLOCK_SIZE) as usize)
+    layout::of_pcpu(&NOTES, sysreg::thread())
 }
 
 /// Calls the firmware and returns its answer, which is negative if the call fails.

@@ -1,45 +1,10 @@
-// The vectors of a pCPU whose guest steps through a program (MDSCR_EL1.SS). An instruction that EL2 has emulated was executed: the step is
+// The synchronous exceptions of a guest that steps through a program (MDSCR_EL1.SS). An instruction that EL2 has emulated was executed: the step is
 // over, PSTATE.SS is 0, and the guest takes the exception of the step before the next instruction (DDI 0487, D2.11). For HVC the hardware
 // does that, and for SMC and WFI, whose vCPU may leave the pCPU before it returns, it is done first.
 //
-// There is one such table for all CPUs: those that guard their boundary (`guarded_vectors` in vectors.s) do so here as well.
+// Such a pCPU has the guarded vectors (vectors.s), whether or not it guards its boundary.
 
     .equ    SS, 21                  // SPSR_EL2.SS
-
-    .macro step_vector vector, to
-    .balign 0x80
-    stp     x0, x1, [sp, #0]
-    adrp    x0, BOUNDARY
-    ldr     x0, [x0, :lo12:BOUNDARY]
-    cbz     x0, 4f
-    tbnz    x0, #31, 3f
-1:  b       2f
-2:  subs    x0, x0, #1
-    b.ne    1b
-    hint    #22                     // CLRBHB
-    b       4f
-3:  stp     x2, x3, [sp, #16]
-    smc     #0
-    ldp     x2, x3, [sp, #16]
-4:  dsb     nsh                     // nothing behind is speculated on before the branches above are known
-    isb
-    ldp     x0, x1, [sp, #0]
-    b       \to
-    .endm
-
-    .section .text.step, "ax"
-    .balign 0x800
-    .global vectors_with_step
-vectors_with_step:
-    .irp    vector, 0x000, 0x080, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380
-    .balign 0x80
-    b       vectors + \vector
-    .endr
-    step_vector 0x400, step
-    .irp    vector, 0x480, 0x500, 0x580, 0x600, 0x680, 0x700, 0x780
-    step_vector \vector, vectors + \vector
-    .endr
-    .balign 0x80
 
     .macro end_step scratch
     mrs     \scratch, spsr_el2

@@ -134,56 +134,54 @@ vectors:
     lower_irq serror_exit
     .balign 0x80
 
-    // Vectors for CPUs whose branch predictor a guest can teach (`smccc::Boundary`): the history is
-    // replaced, or the firmware called, before anything else at EL2 branches. x0 to x3 go where
+    // What comes before the plain vector where a guest can teach the CPU's branch predictor (`smccc::Boundary`), or steps through a program:
+    // the history is replaced, or the firmware called, before anything else at EL2 branches to where a register says. x0 to x3 go where
     // `save_caller` puts them again.
-    .macro replace_history vector
+    .macro guard
     .balign 0x80
     stp     x0, x1, [sp, #0]
-    adrp    x0, BOUNDARY
-    ldr     x0, [x0, :lo12:BOUNDARY]
+    mrs     x1, tpidr_el2
+    ubfx    x1, x1, #21, #3         // the number of the pCPU (layout.rs)
+    adr     x0, BOUNDARIES
+    ldr     w0, [x0, x1, lsl #2]
+    cbz     w0, 4f
+    tbnz    w0, #31, 3f
 1:  b       2f
-2:  subs    x0, x0, #1
+2:  subs    w0, w0, #1
     b.ne    1b
     hint    #22                     // CLRBHB
-    dsb     nsh
-    isb
-    ldp     x0, x1, [sp, #0]
-    b       vectors + \vector
-    .endm
-
-    .macro call_firmware vector
-    .balign 0x80
-    stp     x0, x1, [sp, #0]
-    stp     x2, x3, [sp, #16]
-    adrp    x0, BOUNDARY
-    ldr     x0, [x0, :lo12:BOUNDARY]
+    b       4f
+3:  stp     x2, x3, [sp, #16]
     smc     #0
-    ldp     x0, x1, [sp, #0]
     ldp     x2, x3, [sp, #16]
-    b       vectors + \vector
+4:  dsb     nsh                     // nothing behind is speculated on before the branches above are known
+    isb
     .endm
 
-    // Exceptions of EL2 itself go to the plain vectors.
-    .macro guarded_vectors how
+    // Exceptions of EL2 itself go to the plain vectors. One table is for all pCPUs that need one, since a table takes 2 KiB.
+    .balign 0x800
+    .global guarded_vectors
+guarded_vectors:
     .irp    vector, 0x000, 0x080, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380
     .balign 0x80
     b       vectors + \vector
     .endr
-    .irp    vector, 0x400, 0x480, 0x500, 0x580, 0x600, 0x680, 0x700, 0x780
-    \how    \vector
+    guard
+    .if {steps}
+    mrs     x0, mdscr_el1
+    tbz     x0, #0, 5f              // MDSCR_EL1.SS
+    ldp     x0, x1, [sp, #0]
+    b       step
+5:
+    .endif
+    ldp     x0, x1, [sp, #0]
+    b       vectors + 0x400
+    .irp    vector, 0x480, 0x500, 0x580, 0x600, 0x680, 0x700, 0x780
+    guard
+    ldp     x0, x1, [sp, #0]
+    b       vectors + \vector
     .endr
     .balign 0x80
-    .endm
-
-    .balign 0x800
-    .global vectors_with_history
-vectors_with_history:
-    guarded_vectors replace_history
-    .balign 0x800
-    .global vectors_with_firmware
-vectors_with_firmware:
-    guarded_vectors call_firmware
 
 // x0: the kind of exception that EL2 took from itself.
 fault_by_serror:

@@ -333,7 +333,9 @@ fn cargo(root: &Path) -> Result<Command, Failure> {
     // What is to be inlined for speed says so (`inline(always)`); what the compiler inlines besides is
     // to make the image smaller (docs/adr/0022-profiles.md).
     let inlining = "-Cllvm-args=-inline-threshold=25";
-    for flag in [workaround, inlining, "-Awarnings"] {
+    // All of EL2 lies within 1 MiB, so that an address is one instruction (the same page).
+    let near = "-Ccode-model=tiny";
+    for flag in [workaround, inlining, near, "-Awarnings"] {
         flags.push(toml::Value::from(flag));
     }
     let flags = toml::Value::Array(flags);

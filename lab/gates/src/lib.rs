@@ -57,7 +57,7 @@ impl Default for Limits {
     /// leaves that stack, the way into a guest, which starts the stack anew for the next exit, and the way to another
     /// thread, which goes on with its own stack where it left it.
     fn default() -> Self {
-        let vectors = ["vectors", "vectors_with_history", "vectors_with_firmware"];
+        let vectors = ["vectors", "guarded_vectors"];
         Self {
             stack_setters: [
                 "el2_fault_at",

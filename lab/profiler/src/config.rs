@@ -17,9 +17,9 @@ pub struct Config {
     pub text_end: u64,
     /// Address of the exception vectors; exits begin at its lower-EL half.
     pub vectors: u64,
-    /// Where a synchronous exit begins while a guest steps through a program, for which EL2 has a vector of its own.
+    /// Address of the vectors of a CPU that guards EL2's boundary, which go on at the others.
     #[serde(default)]
-    pub step: Option<u64>,
+    pub guarded: Option<u64>,
     /// Addresses at which an exit ends besides `ERET`: code of a pCPU that has nothing to run.
     pub idle: Vec<u64>,
     /// Addresses at which EL2 looks for something more urgent, or goes on with the work of another vCPU: what was

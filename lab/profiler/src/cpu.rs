@@ -136,6 +136,8 @@ pub struct Cpu {
     pub figures: BTreeMap<u64, Tally>,
     /// Periods of the watched timer, where it is watched.
     pub periods: Option<Periods>,
+    /// The exit has begun at a guarded vector, and has not reached the other one.
+    pub is_guarded: bool,
     exit: Option<Exit>,
     /// The row that may go on, and how many blocks had been executed outside of EL2 when its last exit ended.
     row: Row,
@@ -189,6 +191,7 @@ impl Cpu {
 
     /// The exit has ended by `ERET`, when so many blocks had been executed outside of EL2.
     pub fn left(&mut self, outside: u64) {
+        self.is_guarded = false;
         self.left = Some(outside);
     }
 

@@ -256,14 +256,17 @@ impl Profiler {
     ///
     /// `instruction` is of the block that is being translated.
     unsafe fn watch(&self, instruction: *mut api::Instruction, address: u64, word: u32) {
-        let entry = match self.config.step {
-            Some(step) if step == address => SYNC,
-            _ => address.wrapping_sub(self.config.vectors),
-        };
-        if (SYNC..0x800).contains(&entry) && entry.is_multiple_of(0x80) {
-            let offset = usize::try_from(entry).unwrap_or(0);
-            // SAFETY: the caller's.
-            unsafe { api::call_on(instruction, vector_executed, true, offset) };
+        let tables = [
+            (Some(self.config.vectors), vector_executed as api::Executed),
+            (self.config.guarded, guarded_vector_executed),
+        ];
+        for (table, executed) in tables {
+            let entry = table.map_or(0, |table| address.wrapping_sub(table));
+            if (SYNC..0x800).contains(&entry) && entry.is_multiple_of(0x80) {
+                let offset = usize::try_from(entry).unwrap_or(0);
+                // SAFETY: the caller's.
+                unsafe { api::call_on(instruction, executed, true, offset) };
+            }
         }
         if changes_hands(word) {
             // SAFETY: the caller's.
@@ -468,7 +471,25 @@ extern "C" fn stack_executed(_vcpu: c_uint, _data: *mut c_void) {
     STACKS.with_borrow_mut(Stacks::forget);
 }
 
+/// An exit begins at a guarded vector, which goes on at the other one.
+extern "C" fn guarded_vector_executed(_vcpu: c_uint, offset: *mut c_void) {
+    begin(offset);
+    if let Running::Cpu(cpu) = RUNNING.get() {
+        cpu.now().is_guarded = true;
+    }
+}
+
 extern "C" fn vector_executed(_vcpu: c_uint, offset: *mut c_void) {
+    if let Running::Cpu(cpu) = RUNNING.get()
+        && std::mem::take(&mut cpu.now().is_guarded)
+    {
+        return;
+    }
+    begin(offset);
+}
+
+/// An exit begins at the vector `offset`.
+fn begin(offset: *mut c_void) {
     let (Some((plugin, registers)), Running::Cpu(cpu)) = (LOADED.get(), RUNNING.get()) else {
         return;
     };

@@ -98,7 +98,7 @@ fn run(folder: &Path, cpus: CpuKey, timing: &[&str]) -> String {
         text_start: BASE,
         text_end: BASE + SIZE,
         vectors: BASE + 0x800,
-        step: None,
+        guarded: None,
         idle: Vec::new(),
         looks: Vec::new(),
         boot: Some(BASE),

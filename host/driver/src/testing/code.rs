@@ -374,13 +374,10 @@ fn gates(build: Build) -> Result<String, Vec<String>> {
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     // Threads of vCPUs and service threads start at the one, idle threads stay in the other, and no vector leads to these.
     let threads = ["vcpu_main", "bulkhead_el2::idle::wait"];
-    let mut limits = bulkhead_gates::Limits {
+    let limits = bulkhead_gates::Limits {
         entries: threads.map(str::to_owned).to_vec(),
         ..bulkhead_gates::Limits::default()
     };
-    if build.profile >= Profile::Io {
-        limits.vectors.push("vectors_with_step".to_owned());
-    }
     let report = bulkhead_gates::judge(&bytes, &limits)
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;
     let mut wrong: Vec<String> = report.findings.iter().map(ToString::to_string).collect();

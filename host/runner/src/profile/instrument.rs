@@ -71,7 +71,7 @@ impl<'a> Instrument<'a> {
             text_start: el2.text_start,
             text_end: el2.text_end,
             vectors: el2.vectors,
-            step: el2.step,
+            guarded: Some(el2.guarded),
             idle: el2.idle.to_vec(),
             looks,
             boot: self.boot,

@@ -22,8 +22,8 @@ pub struct El2 {
     pub text_end: u64,
     /// Address of the vectors.
     pub vectors: u64,
-    /// Where a synchronous exit begins while a guest steps, in a profile that has debug registers.
-    pub step: Option<u64>,
+    /// The vectors of a CPU that guards EL2's boundary.
+    pub guarded: u64,
     /// Addresses of the code in which a pCPU is that runs no guest: idle, or because of a pause.
     pub idle: [u64; 3],
     /// Addresses at which it looks for something more urgent, or goes on with the work of another vCPU.
@@ -157,9 +157,7 @@ impl Program {
             text_start,
             text_end,
             vectors: self.address(&file, "vectors")?,
-            step: file
-                .symbol_by_name("vectors_with_step")
-                .map(|table| table.address() + 0x400),
+            guarded: self.address(&file, "guarded_vectors")?,
             idle: [
                 self.address(&file, "el2_idle")?,
                 self.address(&file, "el2_paused")?,
