@@ -109,9 +109,12 @@ pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
 /// Handles a synchronous exit off the fast path.
 #[inline(never)]
 pub fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    let class = exit::class(esr);
+    if class == ec::WFX {
+        return wait(vcpu, esr, begin, pc);
+    }
     let exit = Exit { begin, pc, esr };
-    match exit::class(exit.esr) {
-        ec::WFX => wait(vcpu, exit),
+    match class {
         ec::HVC64 => call(vcpu, exit, ExitClass::Hvc),
         ec::SMC64 => call(vcpu, exit, ExitClass::Smc),
         ec::FETCH_LOWER => exit.inject(vcpu, ExitClass::FetchAbort, Fault::Fetch(reg::far())),
@@ -120,18 +123,20 @@ pub fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 }
 
 /// Handles WFI and WFE that trap, which depends on the turn of the vCPU.
-fn wait(vcpu: &mut Vcpu, exit: Exit) {
-    exit.next(vcpu, ExitClass::Wfx);
-    match Wait::decode(exit.esr) {
-        Wait::Interrupt if vcpu.gppt.is_some() && gppt::wait(vcpu) => {}
-        Wait::Interrupt => {
-            sched::wait(vcpu);
-            if vcpu.exit_work {
-                lifecycle::do_exit_work(vcpu);
-            }
+#[inline(never)]
+fn wait(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    Exit { begin, pc, esr }.next(vcpu, ExitClass::Wfx);
+    let waits = Wait::decode(esr);
+    if waits == Wait::Interrupt {
+        if vcpu.gppt.is_some() && gppt::wait(vcpu) {
+            return;
         }
-        Wait::Event => sched::yield_cpu(vcpu),
-        Wait::Timed => {}
+        sched::wait(vcpu);
+        if vcpu.exit_work {
+            lifecycle::do_exit_work(vcpu);
+        }
+    } else if waits == Wait::Event {
+        sched::yield_cpu(vcpu);
     }
 }
 

@@ -10,6 +10,7 @@ use bulkhead_core::sched::{SLOTS, Scheduler};
 use bulkhead_core::vgic::WORDS;
 
 use crate::console::state::Console;
+use crate::hw::cpu::Waits;
 use crate::hw::gic::Gic;
 use crate::hw::layout::private;
 use crate::hw::state::{IDLE, PcpuState, Vcpu};
@@ -53,59 +54,62 @@ impl RunSlot {
 }
 
 /// The state that the threads of a pCPU share. The thread that runs holds the one reference to it.
+///
+/// What most exits look at comes first: an instruction reaches a byte in the first 4 KiB only.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Pcpu {
-    /// The scheduler.
-    pub sched: Scheduler<IO>,
     /// The end of the turn: the time at which the scheduler must be asked again.
     pub until: u64,
+    /// The time before which EL2's timer can fire only for the end of the turn.
+    pub rest: u64,
+    /// A lower bound of the times at which a vCPU that does not run must be woken.
+    pub soonest: u64,
+    /// A lower bound of the times at which anything but the running vCPU needs the timer: the
+    /// earlier of `soonest` and the next of `deadlines`.
+    pub due: u64,
     /// Whether the scheduler must be asked again before a guest goes on.
     pub look_again: bool,
+    /// Whether `soonest` may be too early, because the vCPU that it was for runs again.
+    is_stale: bool,
+    /// Whether the load of this period has been measured.
+    pub measured: bool,
+    /// The slots for whose vCPUs something has arrived while they did not run, one bit for each.
+    pub pending: u32,
+    /// The private interrupts that are enabled on the board
+    /// ([`bulkhead_core::vgic::Cpu::hw_enabled`]) while no vCPU runs.
+    pub enabled: u32,
     /// Whether WFI and WFE trap.
-    pub traps: [bool; 2],
+    pub traps: Waits,
+    /// The slot whose registers the hardware holds, or [`IDLE`] if it holds no vCPU's.
+    pub loaded: usize,
+    /// The additional work of a switch that this core needs ([`cpu::switch_quirks`]).
+    pub quirks: u64,
     /// The nanoseconds of a tick, in units of 2^-32.
     scale: u64,
     /// The index of the pCPU in the plan.
     pub index: usize,
+    /// The number of slots that may hold a vCPU: all slots below it.
+    pub used: usize,
+    /// The stack pointers of the threads that do not run; the last entry is the idle thread's.
+    pub stacks: [u64; SLOTS + 1],
+    /// The references to the vCPUs whose threads have nothing left to do at EL2 but return to their
+    /// guests, by slot. The last entry stays empty.
+    pub resting: [Option<&'static mut Vcpu>; SLOTS + 1],
+    /// The number of the vCPU of each VM that ran here last.
+    pub last: [u8; MAX_VMS],
+    /// The migrations that are under way.
+    pub moves: Moves,
+    /// The vCPUs by slot; only the first [`Self::used`] entries can be occupied.
+    pub run_slots: [Option<RunSlot>; SLOTS],
+    /// The deadlines of the pCPU itself.
+    deadlines: Deadlines,
+    /// The scheduler.
+    pub sched: Scheduler<IO>,
     /// The physical GIC as this pCPU uses it.
     pub gic: Gic,
     /// The balancer, which chooses the vCPUs that migrate away; only on a pCPU of a pool.
     pub balancer: Option<Balancer>,
-    /// Whether the load of this period has been measured.
-    pub measured: bool,
-    /// The migrations that are under way.
-    pub moves: Moves,
-    /// The number of slots that may hold a vCPU: all slots below it.
-    pub used: usize,
-    /// The vCPUs by slot; only the first [`Self::used`] entries can be occupied.
-    pub run_slots: [Option<RunSlot>; SLOTS],
-    /// The slots for whose vCPUs something has arrived while they did not run, one bit for each.
-    pub pending: u32,
-    /// The references to the vCPUs whose threads have nothing left to do at EL2 but return to their
-    /// guests, by slot. The last entry stays empty.
-    pub resting: [Option<&'static mut Vcpu>; SLOTS + 1],
-    /// A lower bound of the times at which a vCPU that does not run must be woken.
-    pub soonest: u64,
-    /// Whether `soonest` may be too early, because the vCPU that it was for runs again.
-    is_stale: bool,
-    /// A lower bound of the times at which anything but the running vCPU needs the timer: the
-    /// earlier of `soonest` and the next of `deadlines`.
-    pub due: u64,
-    /// The additional work of a switch that this core needs ([`cpu::switch_quirks`]).
-    pub quirks: u64,
-    /// The time before which EL2's timer can fire only for the end of the turn.
-    pub rest: u64,
-    /// The stack pointers of the threads that do not run; the last entry is the idle thread's.
-    pub stacks: [u64; SLOTS + 1],
-    /// The slot whose registers the hardware holds, or [`IDLE`] if it holds no vCPU's.
-    pub loaded: usize,
-    /// The private interrupts that are enabled on the board
-    /// ([`bulkhead_core::vgic::Cpu::hw_enabled`]) while no vCPU runs.
-    pub enabled: u32,
-    /// The number of the vCPU of each VM that ran here last.
-    pub last: [u8; MAX_VMS],
-    /// The deadlines of the pCPU itself.
-    deadlines: Deadlines,
     /// The board's UART, on the pCPU that drains the console.
     pub console: Option<Console>,
 }
@@ -133,7 +137,7 @@ impl Pcpu {
             sched: Scheduler::new(timer::milliseconds(ROUND_MS)),
             until: u64::MAX,
             look_again: false,
-            traps: [false; 2],
+            traps: Waits::new(false, false),
             scale: (1_000_000_000u64 << 32)
                 .checked_div(timer::frequency())
                 .unwrap_or(0),
@@ -164,6 +168,17 @@ impl Pcpu {
     /// Whether the pCPU has more than one vCPU, or others may migrate here.
     pub fn is_shared(&self) -> bool {
         self.used > 1 || self.balancer.is_some()
+    }
+
+    /// Returns the slot of the vCPU `id` (row of the plan), if it is here.
+    #[inline(always)]
+    pub fn slot_of(&self, id: usize) -> Option<usize> {
+        let mut used = self.run_slots.iter().take(self.used);
+        used.position(|place| {
+            place
+                .as_ref()
+                .is_some_and(|place| usize::from(place.id) == id)
+        })
     }
 
     /// Counts the slots in use, after `run_slots` has changed.

@@ -11,6 +11,7 @@ use bulkhead_abi::plan::{CpuPolicy, NONE};
 use bulkhead_core::sched::{Policy, SLOTS, Turn};
 use bulkhead_core::vgic::{self, VTIMER, WORDS};
 
+use crate::hw::cpu::Waits;
 use crate::hw::state::IDLE;
 use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer, upcall};
 use crate::pcpu::{NO_VM, POLLS, Pcpu, RunSlot};
@@ -283,7 +284,7 @@ fn pick_next(pcpu: &mut Pcpu, now: u64) -> usize {
 fn set_turn(pcpu: &mut Pcpu, turn: Turn) -> usize {
     pcpu.look_again = false;
     pcpu.until = turn.until;
-    set_traps(pcpu, [turn.trap_wfi, turn.trap_wfe]);
+    set_traps(pcpu, Waits::new(turn.trap_wfi, turn.trap_wfe));
     turn.slot.unwrap_or(IDLE)
 }
 
@@ -541,8 +542,12 @@ fn catch_up(vcpu: &mut Vcpu) {
         if arrived {
             raise_arrived(vcpu);
         }
-        if vcpu.runs && vm.dist.calls(vcpu.number) {
-            vcpu.change_interrupts(vgic::Cpu::on_notify);
+        // Mostly it is one SGI.
+        if vcpu.runs
+            && !vcpu.vgic.on_notify_fast(&vm.dist, &mut vcpu.gic)
+            && vm.dist.calls(vcpu.number)
+        {
+            vcpu.change_interrupts(vgic::Cpu::on_notify_slow);
         }
     }
     if mailbox::has_mail(mailbox::of_pcpu(vcpu.index)) || mailbox::has_mail(vcpu.id) {

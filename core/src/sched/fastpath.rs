@@ -98,7 +98,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             return None;
         }
         let mut first = self.heir;
-        if first == NOBODY {
+        if others != 0 && first == NOBODY {
             first = self.behind(others).unwrap_or(NOBODY);
         }
         let waits = self.slots.get(first).map(|first| first.virtual_time);

@@ -19,9 +19,9 @@ pub const fn from_wide(wide: u64) -> u32 {
     let physical = (wide >> 32) as u32 & 0x3ff;
     let priority = (wide >> 51) as u32 & 0x1f;
     let state = (wide >> 62) as u32;
-    let group = (wide >> 60) as u32 & 1;
-    let hw = (wide >> 61) as u32 & 1;
-    virtual_intid | physical << 10 | priority << 23 | state << 28 | group << 30 | hw << 31
+    // HW and the group lie side by side in both.
+    let kind = (wide >> 60) as u32 & 3;
+    virtual_intid | physical << 10 | priority << 23 | state << 28 | kind << 30
 }
 
 /// Returns the 64-bit form of a list register.
@@ -31,9 +31,8 @@ pub const fn to_wide(narrow: u32) -> u64 {
     let physical = narrow >> 10 & 0x3ff;
     let priority = narrow >> 23 & 0x1f;
     let state = narrow >> 28 & 3;
-    let group = narrow >> 30 & 1;
-    let hw = narrow >> 31;
-    let high = physical | priority << 19 | group << 28 | hw << 29 | state << 30;
+    let kind = narrow >> 30;
+    let high = physical | priority << 19 | kind << 28 | state << 30;
     (high as u64) << 32 | virtual_intid as u64
 }
 

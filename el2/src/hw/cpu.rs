@@ -312,12 +312,23 @@ pub fn use_guarded_vectors() {
     write!("vbar_el2", vectors as *const () as u64);
 }
 
-/// Sets whether WFI and WFE of the guest trap (HCR_EL2.TWI and TWE).
-pub fn trap_waits(wfi: bool, wfe: bool) {
-    let rest = read!("hcr_el2") & !(hcr::TWI | hcr::TWE);
-    let traps = u64::from(wfi) << 13 | u64::from(wfe) << 14;
-    write!("hcr_el2", rest | traps);
-    isb();
+/// Which instructions that wait trap, as the two bits of HCR_EL2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits(u64);
+
+impl Waits {
+    /// WFI, and WFE.
+    #[inline(always)]
+    pub const fn new(wfi: bool, wfe: bool) -> Self {
+        Self((wfi as u64 * hcr::TWI) | (wfe as u64 * hcr::TWE))
+    }
+
+    /// Has them trap on this pCPU, and no others.
+    pub fn set(self) {
+        let rest = read!("hcr_el2") & !(hcr::TWI | hcr::TWE);
+        write!("hcr_el2", rest | self.0);
+        isb();
+    }
 }
 
 /// Installs a vCPU on this pCPU: stage 2, identity, and EL1 as after a reset.

@@ -79,6 +79,24 @@ impl Registers {
         value as u32
     }
 
+    /// The same without the order to what follows in memory, for a value that is only kept. Accesses to one device stay in their order
+    /// (DDI 0487, B2.10.2, Device memory).
+    #[cfg(feature = "gicv2")]
+    #[inline(always)]
+    pub fn read_relaxed_at<const OFFSET: u64>(self) -> u64 {
+        const { assert!(OFFSET < 4 * 4096) };
+        if self.address(OFFSET, 4).is_none() {
+            return 0;
+        }
+        let value: u64;
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("ldr {value:w}, [{base}, #{offset}]", value = out(reg) value, base = in(reg) self.base,
+                offset = const OFFSET, options(nostack, preserves_flags));
+        }
+        value
+    }
+
     /// Writes a 32-bit register at an offset that the compiler knows.
     #[cfg(feature = "gicv2")]
     #[inline(always)]

@@ -3,7 +3,8 @@
 use bulkhead_core::sched::Woken;
 use bulkhead_core::vgic::Notify;
 
-use crate::hw::{cpu, timer};
+use crate::hw::cpu::Waits;
+use crate::hw::timer;
 use crate::pcpu::{Pcpu, RunSlot};
 use crate::vcpu::Vcpu;
 use crate::{deadlines, mailbox};
@@ -24,7 +25,7 @@ pub fn wake_all(vcpu: &mut Vcpu, slots: u32, now: u64) {
         Woken::Nothing => {}
         Woken::Keeps(until) => {
             pcpu.until = until;
-            set_traps(pcpu, [true; 2]);
+            set_traps(pcpu, Waits::new(true, true));
         }
         Woken::Looks => {
             pcpu.look_again = true;
@@ -107,14 +108,13 @@ pub fn on_sibling_sgi(vcpu: &mut Vcpu) {
 /// so when it runs, and is woken for that: no SGI has to come back for it.
 #[inline(never)]
 pub fn notify_one(vcpu: &mut Vcpu, whom: Notify) {
-    let (vm, number) = (vcpu.vm, whom.0.trailing_zeros());
-    let found = slots(vcpu, |run_slot| {
-        u32::from(run_slot.number) == number && Some(run_slot.vm.into()) == vm
-    });
-    if found == 0 {
-        return vcpu.notify(whom);
+    // The rows of a VM's vCPUs follow each other.
+    let number = whom.0.trailing_zeros() as usize;
+    let id = vcpu.id.wrapping_sub(vcpu.number).wrapping_add(number);
+    match vcpu.pcpu.as_deref().and_then(|pcpu| pcpu.slot_of(id)) {
+        None => vcpu.notify(whom),
+        Some(slot) => mark_pending(vcpu, bit(slot)),
     }
-    mark_pending(vcpu, found);
 }
 
 /// Wakes the vCPUs of this pCPU that do not run and have a message.
@@ -151,9 +151,9 @@ pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
 
 /// Sets whether WFI and WFE trap.
 #[inline(never)]
-pub fn set_traps(pcpu: &mut Pcpu, traps: [bool; 2]) {
+pub fn set_traps(pcpu: &mut Pcpu, traps: Waits) {
     if traps != pcpu.traps {
         pcpu.traps = traps;
-        cpu::trap_waits(traps[0], traps[1]);
+        traps.set();
     }
 }

@@ -206,14 +206,14 @@ pub(super) const fn is_fastpath(list_registers: u32) -> bool {
 /// Saves GICH_HCR, GICH_VMCR, active priorities and list registers.
 #[inline(always)]
 pub(super) fn save_fast(to: &mut VirtualInterface) {
-    to.control = control();
+    to.control = GICH.read_relaxed_at::<GICH_HCR>() as u32;
     save_machine(to);
     // One by one: a loop takes longer than what it does.
     let [first, second, third, fourth, ..] = &mut to.list;
-    *first = GICH.read_at::<{ lr(0) }>().into();
-    *second = GICH.read_at::<{ lr(1) }>().into();
-    *third = GICH.read_at::<{ lr(2) }>().into();
-    *fourth = GICH.read_at::<{ lr(3) }>().into();
+    *first = GICH.read_relaxed_at::<{ lr(0) }>();
+    *second = GICH.read_relaxed_at::<{ lr(1) }>();
+    *third = GICH.read_relaxed_at::<{ lr(2) }>();
+    *fourth = GICH.read_relaxed_at::<{ lr(3) }>();
 }
 
 /// Saves the state of a virtual interface with any number of list registers, without GICH_HCR.
@@ -227,8 +227,8 @@ pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
 
 #[inline(always)]
 fn save_machine(to: &mut VirtualInterface) {
-    to.machine = GICH.read_at::<GICH_VMCR>();
-    to.active[0] = GICH.read_at::<GICH_APR>();
+    to.machine = GICH.read_relaxed_at::<GICH_VMCR>() as u32;
+    to.active[0] = GICH.read_relaxed_at::<GICH_APR>() as u32;
 }
 
 /// Restores the state that [`save_fast`] has saved.
