@@ -170,11 +170,17 @@ impl Pcpu {
         self.used > 1 || self.balancer.is_some()
     }
 
+    /// The slots that may hold a vCPU.
+    #[inline(always)]
+    pub fn slots(&self) -> &[Option<RunSlot>] {
+        self.run_slots.get(..self.used).unwrap_or_default()
+    }
+
     /// Returns the slot of the vCPU `id` (row of the plan), if it is here.
     #[inline(always)]
     pub fn slot_of(&self, id: usize) -> Option<usize> {
-        let mut used = self.run_slots.iter().take(self.used);
-        used.position(|place| {
+        let mut all = self.slots().iter();
+        all.position(|place| {
             place
                 .as_ref()
                 .is_some_and(|place| usize::from(place.id) == id)
@@ -227,28 +233,30 @@ impl Pcpu {
     /// Clears the wake times that have passed. Returns the slots of their vCPUs, one bit for each.
     #[inline(always)]
     pub fn take_wakes(&mut self, now: u64) -> u32 {
-        let (mut found, mut bit) = (0, 1u32);
-        self.is_stale = false;
-        self.soonest = u64::MAX;
-        for run_slot in self.run_slots.iter_mut().take(self.used) {
+        let (mut found, mut bit, mut soonest) = (0, 1u32, u64::MAX);
+        let slots = self.run_slots.get_mut(..self.used);
+        for run_slot in slots.unwrap_or_default() {
             if let Some(run_slot) = run_slot {
                 if run_slot.wakes_at <= now {
                     run_slot.wakes_at = u64::MAX;
                     found |= bit;
                 }
-                self.soonest = self.soonest.min(run_slot.wakes_at);
+                soonest = soonest.min(run_slot.wakes_at);
             }
             bit = bit.wrapping_shl(1);
         }
+        self.is_stale = false;
+        self.soonest = soonest;
         self.is_due_at();
         found
     }
 
     #[inline(never)]
     fn look_for_soonest(&mut self) {
-        let all = self.run_slots.iter().take(self.used).flatten();
+        let all = self.slots().iter().flatten();
+        let soonest = all.fold(u64::MAX, |soonest, run_slot| soonest.min(run_slot.wakes_at));
         self.is_stale = false;
-        self.soonest = all.fold(u64::MAX, |soonest, run_slot| soonest.min(run_slot.wakes_at));
+        self.soonest = soonest;
         self.is_due_at();
     }
 

@@ -67,6 +67,14 @@ impl Fair {
     #[inline(never)]
     fn slice_anew(&self, all: u32, slot: &mut Slot) {
         slot.slice = (all, self.slice(all, slot));
+        slot.grain = self.grain(all, slot);
+    }
+
+    /// [`Self::grain`], cached as [`Self::slice_of`] is.
+    #[inline(always)]
+    pub(super) fn grain_of(&self, all: u32, slot: &mut Slot) -> i64 {
+        self.slice_of(all, slot);
+        slot.grain
     }
 
     /// Length of the shortest slice, in ticks.

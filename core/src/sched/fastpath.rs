@@ -153,8 +153,8 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     #[inline(always)]
     pub fn end_turn(&mut self, now: u64) -> Option<(usize, u64)> {
         let (current, heir) = (self.current, self.heir);
-        let new = self.slots.get(heir)?;
-        let old = self.slots.get(current)?;
+        let new = self.slots.get(heir)?.virtual_time;
+        let old = self.slots.get_mut(current)?;
         // At most a slice and the delay of the timer, so neither this nor the virtual time of it
         // overflows.
         let spent = now.wrapping_sub(self.charged);
@@ -162,11 +162,10 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             .virtual_time
             .wrapping_add(old.in_little_virtual_time(spent));
         // The same condition as in `goes_on` after the end of a slice.
-        let lag = new.virtual_time.wrapping_sub(virtual_time) as i64;
-        if lag > 0 && lag > self.weights.grain(self.load, old) {
+        let lag = new.wrapping_sub(virtual_time) as i64;
+        if lag > 0 && lag > self.weights.grain_of(self.load, old) {
             return None;
         }
-        let old = self.slots.get_mut(current)?;
         old.virtual_time = virtual_time;
         old.account.ran = old.account.ran.wrapping_add(spent);
         old.enter(State::Ready, now);

@@ -404,18 +404,30 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// that wakes as often as it can would leave the others nothing but switches.
     #[inline(always)]
     fn goes_on(&mut self, first: usize, now: u64) -> bool {
-        let (Some(current), Some(first)) = (self.slots.get(self.current), self.slots.get(first))
+        let Some(&Slot {
+            virtual_time,
+            since,
+            ..
+        }) = self.slots.get(self.current)
         else {
             return false;
         };
+        let Some(first) = self.slots.get_mut(first) else {
+            return false;
+        };
+        let lag = virtual_time.wrapping_sub(first.virtual_time) as i64;
         if now >= self.ends {
-            let lag = current.lag(first);
-            return lag > 0 && lag > self.weights.grain(self.load, current);
+            let over = lag.wrapping_neg();
+            return over > 0
+                && self
+                    .slots
+                    .get_mut(self.current)
+                    .is_some_and(|current| over > self.weights.grain_of(self.load, current));
         }
-        if first.lag(current) <= self.weights.grain(self.load, first) {
+        if lag <= self.weights.grain_of(self.load, first) {
             return true;
         }
-        let earliest = current.since.saturating_add(self.weights.shortest());
+        let earliest = since.saturating_add(self.weights.shortest());
         self.ends = self.ends.min(earliest);
         now < earliest
     }

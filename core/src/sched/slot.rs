@@ -57,6 +57,8 @@ pub(super) struct Slot {
     /// Cached length of a slice: (total weight for which it was computed, length in ticks). See
     /// [`super::fair::Fair::slice_of`].
     pub(super) slice: (u32, u64),
+    /// [`super::fair::Fair::grain`] for the same total weight.
+    pub(super) grain: i64,
     /// Virtual time of a fair vCPU, in [`UNIT`]s of a tick by weight.
     pub(super) virtual_time: u64,
     /// Time at which the vCPU entered its state.
@@ -79,6 +81,7 @@ impl Slot {
             account: Account::new(0),
             weight: NonZeroU64::MIN,
             slice: (0, 0),
+            grain: 0,
             virtual_time: 0,
             since: 0,
             woken: false,
@@ -298,7 +301,7 @@ impl Slot {
 
     /// Forgets what a fair vCPU is behind `least` beyond half a round.
     fn catch_up(&mut self, least: u64, round: u64) {
-        let earliest = least.wrapping_sub(self.in_virtual_time(round / 2));
+        let earliest = least.wrapping_sub(self.in_little_virtual_time(round / 2));
         if (self.virtual_time.wrapping_sub(earliest) as i64) < 0 {
             self.virtual_time = earliest;
         }

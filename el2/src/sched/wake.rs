@@ -41,7 +41,7 @@ fn slots(vcpu: &Vcpu, has_pending: impl Fn(&RunSlot) -> bool) -> u32 {
         return 0;
     };
     let (mut found, mut bit) = (0, 1u32);
-    for run_slot in pcpu.run_slots.iter().take(pcpu.used) {
+    for run_slot in pcpu.slots() {
         if run_slot.as_ref().is_some_and(&has_pending) {
             found |= bit;
         }
