@@ -19,18 +19,15 @@ use crate::{deadlines, doorbell, gppt, mailbox, timed, virtio};
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
 
-/// Performs an access to a word of the distributor on the fast path, which is for accesses that
-/// change nothing but a register of the guest. `None` for any other access.
+/// Performs a read of a word of the distributor on the fast path. `None` for any other access.
 #[inline(always)]
 pub fn gicd_fast(vcpu: &mut Vcpu, vm: &Vm, offset: u64, esr: u64) -> Option<()> {
-    let register = exit::access_register(esr);
-    if !exit::is_store(esr) {
-        let value = vm.dist.read_fast(offset)?;
-        vcpu.frame.set(register, u64::from(value));
-        return Some(());
+    if exit::is_store(esr) {
+        return None;
     }
-    let value = vcpu.frame.get(register) as u32;
-    vm.dist.changes_nothing(offset, value).then_some(())
+    let value = vm.dist.read_fast(offset)?;
+    vcpu.frame.set(exit::access_register(esr), u64::from(value));
+    Some(())
 }
 
 /// Performs a write of GICD_SGIR on the fast path. `None`: it is another one's. The caller notifies

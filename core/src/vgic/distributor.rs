@@ -184,17 +184,6 @@ impl Distributor {
         (offset == 4).then(|| self.typer.load(Relaxed))
     }
 
-    /// Whether a 32-bit write only enables interrupts that are enabled already.
-    #[inline(always)]
-    pub fn changes_nothing(&self, offset: u64, value: u32) -> bool {
-        offset & !0x7c == 0x100
-            && offset != 0x100
-            && self
-                .spis
-                .get((offset & 0x7c) as usize / 4)
-                .is_some_and(|bank| value & !bank.enable.load(Relaxed) == 0)
-    }
-
     /// Whether other pCPUs have left something for this vCPU, so that it has to be notified.
     pub fn calls(&self, vcpu: usize) -> bool {
         let shared = self.vcpu_words(vcpu);

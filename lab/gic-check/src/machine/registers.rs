@@ -156,16 +156,12 @@ impl<const V2: bool> Machine<V2> {
         size: u64,
         value: Option<u64>,
     ) -> u64 {
-        if frame == Frame::Distributor && size == 4 {
-            match value {
-                None => {
-                    if let Some(value) = self.dist.read_fast(offset) {
-                        return value.into();
-                    }
-                }
-                Some(value) if self.dist.changes_nothing(offset, value as u32) => return 0,
-                Some(_) => {}
-            }
+        if frame == Frame::Distributor
+            && size == 4
+            && value.is_none()
+            && let Some(value) = self.dist.read_fast(offset)
+        {
+            return value.into();
         }
         for _ in 0..PATIENCE {
             let (answer, notify) = self.with(cpu, |vcpu, dist, port| match (frame, value) {
