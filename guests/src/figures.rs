@@ -70,6 +70,12 @@ pub const GICD_DISABLE_CHANGE: u64 = 16;
 pub const GICD_PRIORITY_WRITE: u64 = 17;
 /// Write of GICD_ISPENDR that makes a disabled SPI pending.
 pub const GICD_PEND_WRITE: u64 = 18;
+/// Write of GICD_ISPENDR that makes an enabled SPI pending for the vCPU itself.
+pub const GICD_PEND_ENABLED: u64 = 40;
+/// Write of GICD_ISENABLER that enables an SPI behind which an interrupt of the board is.
+pub const GICD_ENABLE_HW: u64 = 41;
+/// Write of GICD_ICENABLER that disables it.
+pub const GICD_DISABLE_HW: u64 = 42;
 /// Write of ISENABLER0 that enables an SGI.
 pub const GICR_ENABLE_CHANGE: u64 = 19;
 /// Read of an ID register.
@@ -191,7 +197,7 @@ pub const DEVICES: [Figure; 8] = [
 ];
 
 /// All groups: those of `bench` in its order, then those of `vcpu-switch-cost` and `sleep-cost`.
-pub const FIGURES: [Figure; 28] = [
+pub const FIGURES: [Figure; 31] = [
     Figure {
         id: HVC_NULL,
         name: "hvc_null",
@@ -301,6 +307,27 @@ pub const FIGURES: [Figure; 28] = [
         id: GICD_PEND_WRITE,
         name: "gicd_pend_write",
         operation: "write GICD_ISPENDR1, which makes a disabled SPI pending",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICD_PEND_ENABLED,
+        name: "gicd_pend_enabled",
+        operation: "write GICD_ISPENDR1, which makes an enabled SPI pending for the vCPU itself",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICD_ENABLE_HW,
+        name: "gicd_enable_hw",
+        operation: "write GICD_ISENABLER1, which enables an SPI of a passed-through device",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICD_DISABLE_HW,
+        name: "gicd_disable_hw",
+        operation: "write GICD_ICENABLER1, which disables an SPI of a passed-through device",
         operations: OPERATIONS,
         events: 1,
     },

@@ -26,6 +26,8 @@ pub struct Distributor {
     vcpus: AtomicU32,
     /// A bit for each vCPU that is on.
     online: AtomicU32,
+    /// A bit for each vCPU that a write that disables has ever asked for an answer.
+    disabled: AtomicU32,
     /// Number of times that a vCPU has released SPIs. When it has changed, a vCPU that waits for an
     /// SPI asks the current holder again.
     pub(super) releases: AtomicU32,
@@ -63,6 +65,7 @@ impl Distributor {
             words: AtomicU32::new(0),
             vcpus: AtomicU32::new(0),
             online: AtomicU32::new(0),
+            disabled: AtomicU32::new(0),
             releases: AtomicU32::new(0),
             is_v2: AtomicU32::new(0),
             ppis: AtomicU32::new(0),
@@ -111,6 +114,7 @@ impl Distributor {
         );
         self.groups.store(0, Relaxed);
         self.online.store(0, Relaxed);
+        self.disabled.store(0, Relaxed);
         self.by_software.fill(0);
         let private = self.physical.iter().take(32);
         private.for_each(|p| p.store(0, Relaxed));
@@ -509,6 +513,8 @@ impl Distributor {
         if !self.is_online(vcpu) {
             return Notify::NOBODY;
         }
+        self.disabled
+            .fetch_or(1u32.wrapping_shl(vcpu as u32), SeqCst);
         // Before the ticket: a vCPU that answers the ticket has seen the mark.
         let marked = self.mark(vcpu, what);
         let (ticket, notify) = self.ask(vcpu);
@@ -525,7 +531,14 @@ impl Distributor {
 
     /// Whether a write that disables is not yet in effect on some vCPU (`GICD_CTLR.RWP`).
     pub(super) fn disabling(&self) -> bool {
-        (0..self.vcpus()).any(|vcpu| self.disabling_on(vcpu))
+        let mut asked = self.disabled.load(SeqCst);
+        while asked != 0 {
+            if self.disabling_on(asked.trailing_zeros() as usize) {
+                return true;
+            }
+            asked &= asked.wrapping_sub(1);
+        }
+        false
     }
 
     /// After a write that disabled `gone`: asks each vCPU except `but` that may have one of them in

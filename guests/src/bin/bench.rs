@@ -38,6 +38,8 @@ struct Latency {
 }
 
 fn main(board: &'static Board) {
+    // Where others start beside it, it waits for that.
+    timer::spin(1000 * board.argument("after").unwrap_or(0));
     let restart = restart(board);
     gic::init();
     gic::enable(timer::INTID);
@@ -63,18 +65,15 @@ fn main(board: &'static Board) {
         let flags = uart::base() + uart::FR;
         group(figures::UART_READ, || _ = read32(flags));
     }
-    more();
+    let has_pl061 = board.devices.iter().any(|device| device.base == PL061);
+    more(has_pl061);
     let sgi = latency(figures::SGI_SELF, "sgi_self", sgi_to_self);
-    let hw_irq = board
-        .devices
-        .iter()
-        .any(|device| device.base == PL061)
-        .then(|| {
-            write32(PL061 + GPIOIEV, 0);
-            write32(PL061 + GPIOIS, 1);
-            gic::enable(PL061_INTID);
-            latency(figures::HW_IRQ, "hw_irq", device_interrupt)
-        });
+    let hw_irq = has_pl061.then(|| {
+        write32(PL061 + GPIOIEV, 0);
+        write32(PL061 + GPIOIS, 1);
+        gic::enable(PL061_INTID);
+        latency(figures::HW_IRQ, "hw_irq", device_interrupt)
+    });
     for n in 0..figures::OVERFLOWING {
         gic::enable(FIRST_OF_MANY + n);
     }
@@ -117,11 +116,15 @@ fn restart(board: &Board) -> Option<u64> {
     Some(start::entered().saturating_sub(read64(page + 8)))
 }
 
+/// Bytes of a line of output, and microseconds after which it is on the board's UART.
+const LINE: u32 = 50;
+const LINE_US: u64 = 1000;
+
 /// An SPI that no device has.
 const SPI: u32 = 45;
 
 /// Measures operations of which users make many, beside those that are measured for their path.
-fn more() {
+fn more(has_pl061: bool) {
     // Function and x1. All are answered and change nothing.
     let calls: [(u32, u64); figures::CALLS as usize] = [
         (0x8400_0000, 0),           // PSCI_VERSION
@@ -150,6 +153,22 @@ fn more() {
         marked(figures::GICD_PEND_WRITE, || write32(pend, bit));
         write32(clear, bit);
     });
+    sysreg::irq_off();
+    write32(on, bit);
+    each(|| {
+        marked(figures::GICD_PEND_ENABLED, || write32(pend, bit));
+        write32(clear, bit);
+    });
+    write32(off, bit);
+    sysreg::irq_on();
+    if has_pl061 {
+        let bit = 1 << (PL061_INTID % 32);
+        let [off, on] = [gic::ICENABLER, gic::ISENABLER].map(|bank| gic::word(bank, PL061_INTID));
+        each(|| {
+            marked(figures::GICD_ENABLE_HW, || write32(on, bit));
+            marked(figures::GICD_DISABLE_HW, || write32(off, bit));
+        });
+    }
     let priorities = gic::distributor() + gic::IPRIORITYR + (SPI as usize & !3);
     let mut priority = 0;
     group(figures::GICD_PRIORITY_WRITE, || {
@@ -165,16 +184,16 @@ fn more() {
     });
     group(figures::ID_REGISTER, || _ = mrs!("id_aa64pfr0_el1"));
     if uart::base() != 0 {
-        let mut column = 0;
-        each(|| {
-            while read32(uart::base() + uart::FR) & uart::FR_TXFF != 0 {}
-            column = (column + 1) % 64;
-            let byte = if column == 0 { b'\n' } else { b'.' };
+        // Whole lines, each with the time until it is on the board's UART: its way there is EL2's work, too.
+        for _ in 0..OPERATIONS / LINE {
             marked(figures::UART_WRITE, || {
-                write32(uart::base() + uart::DR, byte.into())
+                for n in 1..=LINE {
+                    let byte = if n == LINE { b'\n' } else { b'.' };
+                    write32(uart::base() + uart::DR, byte.into());
+                }
+                timer::spin(LINE_US);
             });
-        });
-        println!();
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub use picture::svg;
 pub use published::{FILE as PUBLISHED, Published};
 pub use realtime::Realtime;
 pub use realtime_io::RealtimeIo;
-pub use subject::{Make, Subject, demo_plan};
+pub use subject::{Make, Shape, Subject, demo_plan};
 pub use table::table;
 pub(crate) use variant::variant;
 
@@ -187,7 +187,15 @@ fn run_operations(
 /// of a name by which a figure counts.
 pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failure> {
     let budgets = Budgets::load()?;
-    let measured = |gic| run_operations(&budgets, gic, &|system| build::build(system));
+    let measured = |gic| {
+        let (mut run, el2) = run_operations(&budgets, gic, &|system| build::build(system))?;
+        let folder = tempfile::tempdir().map_err(|error| realtime::cannot(&error))?;
+        for shape in Shape::ALL {
+            let shape = Subject::build_shape(gic, shape, folder.path())?;
+            run.take_worse(shape.run(&el2)?);
+        }
+        Ok::<_, Failure>((run, el2))
+    };
     // Each QEMU takes one of the host's CPUs, and counts the same whatever another one does. Those with a Linux take as long as
     // all others together.
     let (ours, linux) = thread::scope(|scope| {

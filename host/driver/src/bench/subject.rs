@@ -2,8 +2,10 @@
 //! fair or one a server, and three; two with the `sleep-cost` guest on one CPU, and a server with it alone. Those of devices are in `devices.rs`.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS_PER_PCPU};
 use bulkhead_profiler::{Marks, Profile};
 
 use bulkhead_model::checkout;
@@ -20,6 +22,7 @@ use bulkhead_runner::run::{Clock, Qemu};
 
 use super::budgets::Gic;
 use super::ending::run_to_end;
+use super::variant::variant;
 
 /// The operations that the guest marks; the guest's own file, so that both agree.
 #[path = "../../../../guests/src/figures.rs"]
@@ -52,6 +55,18 @@ pub struct Run {
     pub profile: Profile,
     /// Mean latencies that the guest saw, in ticks, by the name of the operation.
     pub latencies: BTreeMap<String, u64>,
+}
+
+impl Run {
+    /// Takes of each operation what `other` has, where that is more.
+    pub fn take_worse(&mut self, other: Self) {
+        for (id, theirs) in other.profile.figures {
+            let ours = self.profile.figures.entry(id).or_default();
+            if ours.cost.instructions < theirs.cost.instructions {
+                *ours = theirs;
+            }
+        }
+    }
 }
 
 /// An image, the programs in it, and the board that it is for.
@@ -92,6 +107,36 @@ fn plain(stopped: Stopped) -> Failure {
     }
 }
 
+/// What a system has more of than it usually has when it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// vCPUs in the VM that is measured.
+    Vcpus,
+    /// Other VMs.
+    Vms,
+}
+
+impl Shape {
+    /// All shapes.
+    pub const ALL: [Self; 2] = [Self::Vcpus, Self::Vms];
+}
+
+/// pCPUs of the system that is measured, which has a vCPU for each.
+const USUAL_PCPUS: usize = 2;
+
+/// As many VMs as the pCPUs have room for on which the VM that is measured has none.
+fn sleepers() -> String {
+    let mut others = String::new();
+    for n in 0..(MAX_PCPUS - USUAL_PCPUS) * MAX_VCPUS_PER_PCPU {
+        let pcpu = USUAL_PCPUS + n / MAX_VCPUS_PER_PCPU;
+        let _ = write!(
+            others,
+            "[vm.sleeper-{n}]\npcpus = [{pcpu}]\ncpu = \"fair\"\nmemory = \"4MiB\"\nimage = \"guest:sleeper\"\n\n"
+        );
+    }
+    others
+}
+
 impl Subject {
     /// Builds the system in which one guest does one operation after the other.
     ///
@@ -99,12 +144,54 @@ impl Subject {
     ///
     /// Something can't be built, or a tool is missing.
     pub fn build(gic: Gic, make: Make<'_>) -> Result<Self, Failure> {
+        let (system, last) = Self::system(gic);
+        Self::build_one(system, "bench", last, make)
+    }
+
+    /// Builds the same system in another shape, which must cost nobody anything: its VM with as many vCPUs as one can have, or as many other
+    /// VMs beside it as its pCPUs leave room for. They are measured when all have started. One is built when the one before has run, since it
+    /// takes the place of that one's image.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::build`].
+    pub fn build_shape(gic: Gic, shape: Shape, folder: &Path) -> Result<Self, Failure> {
+        let (system, _) = Self::system(gic);
+        let others = match shape {
+            Shape::Vcpus => String::new(),
+            Shape::Vms => sleepers(),
+        };
+        let vcpus = match shape {
+            Shape::Vcpus => MAX_PCPUS,
+            Shape::Vms => USUAL_PCPUS,
+        };
+        let words = [
+            (
+                format!("\ncpus = {USUAL_PCPUS}\n"),
+                format!("\ncpus = {MAX_PCPUS}\n"),
+            ),
+            (
+                format!("\nvcpus = {USUAL_PCPUS}\n"),
+                format!("\nvcpus = {vcpus}\ncmdline = \"after=100\"\n"),
+            ),
+            ("[shared.restart]".to_owned(), others + "[shared.restart]"),
+        ];
+        let words = words
+            .each_ref()
+            .map(|(old, new)| (old.as_str(), new.as_str()));
+        let (_, last) = Self::system(gic);
+        Self::of(variant(system, &words, folder)?, "bench", last)
+    }
+
+    fn system(gic: Gic) -> (&'static str, String) {
         let system = match gic {
             Gic::V3 => BENCH,
             Gic::V2 => BENCH_V2,
         };
-        let last = format!("bench: {} operations each", operations::OPERATIONS);
-        Self::build_one(system, "bench", last, make)
+        (
+            system,
+            format!("bench: {} operations each", operations::OPERATIONS),
+        )
     }
 
     /// Builds the systems in which vCPUs share a pCPU or have a part of it.
