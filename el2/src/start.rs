@@ -432,7 +432,13 @@ fn check_spi(intid: u32, uart: Uart) {
 /// Records the stage 2 of GPPT VMs. The proof of the plan says that no GPPT VM runs on the pCPU
 /// that drains the console.
 #[cfg(feature = "gicv2")]
-fn give_interrupts(gicd: Registers, _: usize, _: Uart) {
+fn give_interrupts(gicd: Registers, _: usize, said: Uart) {
+    let mut poked = gppt::state::pcpus().filter(|(pcpu, _)| !gic::gppt::is_called(*pcpu));
+    if poked.next().is_some() && !gic::gppt::may_poke(gicd) {
+        let mut line = TextLine::new();
+        line.text(refused!("board-security: SGI 15 is the Secure side's"));
+        last_words(said, &line);
+    }
     hold_stage2_roots();
     gic::gppt::start_calls(gicd);
 }

@@ -19,6 +19,12 @@ pub(super) fn call_spi(index: usize) -> Option<u32> {
     (row.call_spi != 0).then_some(u32::from(row.call_spi))
 }
 
+/// Whether SPIs call pCPU `index`.
+#[cfg(feature = "gicv2")]
+pub fn is_called(index: usize) -> bool {
+    call_spi(index).is_some()
+}
+
 /// Returns the SPI that replaces [`KICK`] on pCPU `index`.
 pub(super) fn kick_spi(index: usize) -> Option<u32> {
     call_spi(index).map(|first| first.wrapping_add(1))

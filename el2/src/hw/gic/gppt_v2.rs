@@ -18,7 +18,7 @@ use super::v2::{
     set_control,
 };
 
-pub use super::call_spis::{meaning, sibling_intid};
+pub use super::call_spis::{is_called, meaning, sibling_intid};
 pub use super::revoke::{give_to, has_gppt_vm, is_gone};
 
 /// Whether EL2 takes no interrupts of Group 1 there: a GICv2 is used with one group.
@@ -84,6 +84,14 @@ pub fn start_calls(gicd: Registers) {
             claim(gicd, intid, pcpu);
         }
     });
+}
+
+/// Whether the SGI is EL2's by which a pCPU is poked that no SPI calls. Where firmware has the Secure side it is Secure, and its enable reads
+/// as zero. Called by the boot pCPU, on which it is asked of its own SGI.
+pub fn may_poke(gicd: Registers) -> bool {
+    let bit = 1 << GPPT_KICK;
+    gicd.write(bank::ENABLE, bit);
+    gicd.read(bank::ENABLE) & bit != 0
 }
 
 /// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the

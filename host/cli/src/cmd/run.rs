@@ -342,7 +342,7 @@ fn conclude(
         return Err(Failure::failed(
             format!("EL2 refused the plan: {invariant}"),
             place,
-            "build it again; a plan that `bulkhead build` made is never refused on its board",
+            "build it again; if that does not help, the board is not as the description and its tree say",
         ));
     }
     for end in &crashed {
