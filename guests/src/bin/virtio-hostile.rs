@@ -14,8 +14,9 @@
 use bulkhead_abi::device::ring::{self, INDIRECT, NEXT, WRITE};
 use bulkhead_guests::probe::{self, Fault, Width};
 use bulkhead_guests::random::Random;
+use bulkhead_guests::virtio::noise::{NOWHERE, Noise};
 use bulkhead_guests::virtio::raw::{
-    CONFIG_CHANGED, INDIRECT_DESC, Raw, SECTOR, SIZE, VERSION_1, place, register, status,
+    CONFIG_CHANGED, INDIRECT_DESC, Page, Raw, SECTOR, SIZE, VERSION_1, place, register, status,
 };
 use bulkhead_guests::{Board, check, guest, mrs, msr, println, timer, virtio};
 use bulkhead_service::memory::Memory;
@@ -23,8 +24,6 @@ use virtio_drivers::transport::DeviceType;
 
 guest!(main = main);
 
-/// An address where no VM has anything, in the 39 bits of its tables.
-const NOWHERE: u64 = 0x7f_ffff_f000;
 /// All features that this driver knows, and the one that indirect tables need.
 const FEATURES: u64 = VERSION_1 | INDIRECT_DESC;
 const SEED: u64 = 0xd15c;
@@ -161,6 +160,14 @@ const CASES: &[Case] = &[
     only(case("a writable buffer in the registers", |raw, _| {
         with(raw, 1, raw.base as u64, SECTOR, NEXT | WRITE, 2);
     })),
+    only(case(
+        "a writable buffer in memory that is read-only",
+        |raw, board| {
+            let readonly = board.shared("readonly");
+            let base = readonly.map_or(NOWHERE, |range| range.base as u64);
+            with(raw, 1, base, SECTOR, NEXT | WRITE, 2);
+        },
+    )),
     only(case("an answer in the registers", |raw, _| {
         with(raw, 2, (raw.base + register::STATUS) as u64, 1, WRITE, 0);
     })),
@@ -311,67 +318,44 @@ fn main(board: &'static Board) {
     let Some(sector) = first else {
         return println!("FAIL virtio-hostile: the disk cannot be read");
     };
+    if let Some(range) = board.shared("readonly") {
+        // What this VM may only read, its device may read.
+        let read = raw.read_by(range.base as u64);
+        check::holds(
+            "a request whose header is in memory that is read-only",
+            read == Some(sector),
+            "it is not served",
+        );
+    }
     let before = Page::of(&raw);
     for case in CASES.iter().filter(|case| case.native || !native) {
         let broken = break_queue(&mut raw, case, board);
-        let again = broken.and_then(|()| works(&mut raw, sector, &before));
+        let again = broken.and_then(|()| raw.works(FEATURES, sector, &before));
         check::report(case.name, again);
     }
     if !native {
         for (name, place) in MISPLACED {
             let broken = misplace(&mut raw, *place);
-            let again = broken.and_then(|()| works(&mut raw, sector, &before));
+            let again = broken.and_then(|()| raw.works(FEATURES, sector, &before));
             check::report(name, again);
         }
     }
     for (name, on_qemu, does) in OTHERS {
         if *on_qemu || !native {
-            let done = does(&mut raw).and_then(|()| works(&mut raw, sector, &before));
+            let done = does(&mut raw).and_then(|()| raw.works(FEATURES, sector, &before));
             check::report(name, done);
         }
     }
     let bytes = if native { 0x200 } else { 0x1000 };
-    let written = write_everywhere(&mut raw, bytes).and_then(|()| works(&mut raw, sector, &before));
+    let written =
+        write_everywhere(&mut raw, bytes).and_then(|()| raw.works(FEATURES, sector, &before));
     check::report("writes to every register", written);
     let rounds = board.argument("rounds").unwrap_or(200);
-    let noise = noise(&mut raw, rounds).and_then(|()| works(&mut raw, sector, &before));
+    let mut noise = Noise::new(SEED);
+    let noise = (0..rounds).try_for_each(|_| noise.round(&mut raw, FEATURES));
+    let noise = noise.and_then(|()| raw.works(FEATURES, sector, &before));
     check::report(format_args!("{rounds} queues of noise"), noise);
     check::done();
-}
-
-/// What the registers read that no driver changes.
-#[derive(PartialEq, Eq)]
-struct Page {
-    names: [u32; 4],
-    features: u64,
-    most: u32,
-    config: [u32; 8],
-}
-
-impl Page {
-    fn of(raw: &Raw) -> Self {
-        let words = |start: usize| move |number: usize| raw.get(start + number * 4);
-        raw.set(register::QUEUE_SEL, 0);
-        Self {
-            names: core::array::from_fn(words(0)),
-            features: raw.offered(),
-            most: raw.get(register::QUEUE_NUM_MAX),
-            config: core::array::from_fn(words(register::CONFIG)),
-        }
-    }
-}
-
-/// Whether the device is as at first after a reset.
-fn works(raw: &mut Raw, sector: u64, before: &Page) -> Outcome {
-    let check = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
-    check(raw.is_canary_whole(), "it has written elsewhere")?;
-    check(raw.start(FEATURES), "it does not start again")?;
-    check(Page::of(raw) == *before, "its registers read otherwise")?;
-    let status = 3 | status::FEATURES_OK | status::DRIVER_OK;
-    check(raw.get(register::STATUS) == status, "its status is another")?;
-    let read = raw.read().ok_or("it does not read again")?;
-    check(read == sector, "it reads something else")?;
-    check(raw.is_canary_whole(), "it has written elsewhere at last")
 }
 
 /// Bits of PAR_EL1 that each CPU has, of a translation that has worked.
@@ -521,76 +505,4 @@ fn write_everywhere(raw: &mut Raw, bytes: usize) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// Queues in which everything is drawn, and which change while the device looks at them.
-fn noise(raw: &mut Raw, rounds: u64) -> Outcome {
-    let mut random = Random::new(SEED);
-    for _ in 0..rounds {
-        if !raw.start(FEATURES) {
-            return Err("it does not start");
-        }
-        // No header in there is that of a request that writes.
-        for at in (place::DATA..)
-            .step_by(8)
-            .take(place::DATA_BYTES as usize / 8)
-        {
-            raw.memory.store64(at, u64::MAX).map_err(|_| "outside")?;
-        }
-        for table in [place::TABLE, place::INDIRECT] {
-            (0..SIZE).for_each(|number| describe_noise(raw, &mut random, table, number));
-        }
-        for _ in 0..random.below(u64::from(SIZE) + 1) {
-            raw.put(number(&mut random));
-        }
-        let more = if random.below(8) == 0 {
-            random.draw() as u16
-        } else {
-            0
-        };
-        raw.show(more);
-        for _ in 0..random.below(200) {
-            let table = [place::TABLE, place::INDIRECT][random.below(2) as usize];
-            let number = random.below(SIZE.into()) as u16;
-            describe_noise(raw, &mut random, table, number);
-            if random.below(16) == 0 {
-                raw.show(random.below(2) as u16);
-            }
-        }
-        if !raw.is_canary_whole() {
-            return Err("it has written elsewhere");
-        }
-    }
-    Ok(())
-}
-
-/// The number of a descriptor, now and then of one behind the table.
-fn number(random: &mut Random) -> u16 {
-    let numbers = u64::from(SIZE) + u64::from(random.below(64) == 0);
-    random.below(numbers) as u16
-}
-
-fn describe_noise(raw: &Raw, random: &mut Random, table: u64, number: u16) {
-    let address = match random.below(32) {
-        0 => NOWHERE,
-        1 => random.draw(),
-        2 => raw.address(place::INDIRECT),
-        _ => raw.address(place::DATA + random.below(place::DATA_BYTES / 2)),
-    };
-    // An address of the tables is read only: what is written there would be other descriptors than those drawn here.
-    let in_table = address == raw.address(place::INDIRECT);
-    let bytes = match random.below(16) {
-        0 => 0,
-        1 => random.below(64) * 16,
-        // Longer than the RAM: a buffer that is not would be memory that the device may write.
-        2 => u64::from(u32::MAX) - random.below(4096),
-        _ => random.below(place::DATA_BYTES / 2),
-    };
-    let flags = if in_table {
-        INDIRECT
-    } else {
-        random.below(4) as u16
-    };
-    let next = self::number(random);
-    raw.describe(table, number, address, bytes as u32, flags, next);
 }

@@ -4,6 +4,7 @@
 pub mod disk;
 pub mod line;
 pub mod net;
+pub mod noise;
 pub mod port;
 pub mod raw;
 pub mod reads;

@@ -7,6 +7,8 @@ use crate::mmio::{read32, write32};
 use crate::timer;
 use bulkhead_abi::device::ring;
 use bulkhead_service::memory::Memory;
+use core::array::from_fn;
+use core::sync::atomic::{AtomicUsize, Ordering::*};
 
 /// Registers (VIRTIO 1.2, 4.2.2).
 pub mod register {
@@ -100,6 +102,9 @@ const NO_ANSWER: u8 = 0xee;
 /// Milliseconds until a device has done what it has to do.
 const PATIENCE: u64 = 2000;
 
+/// Addresses of the registers and of the memory of the latest driver.
+static LATEST: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
 /// A disk and a queue.
 pub struct Raw {
     /// Address of the registers.
@@ -118,13 +123,22 @@ impl Raw {
         let base = take(place::BYTES as usize / PAGE)?
             .as_ptr()
             .expose_provenance();
-        // The pages are never given back, and nobody else has them.
+        LATEST[0].store(device.base, Relaxed);
+        LATEST[1].store(base, Release);
+        Self::beside()
+    }
+
+    /// One more driver of the device that [`new`](Self::new) was called for last, with the same memory: that of another
+    /// CPU. `None` if there is none.
+    pub fn beside() -> Option<Self> {
+        let base = LATEST[1].load(Acquire);
+        // The pages are never given back, and are only those of drivers of this device.
         let memory = Area::new(Range {
             base,
             size: place::BYTES as usize,
         })?;
         Some(Self {
-            base: device.base,
+            base: LATEST[0].load(Relaxed),
             memory,
             next: 0,
             used: 0,
@@ -292,7 +306,13 @@ impl Raw {
 
     /// Reads the first sector; returns the sum of its bytes, `None` if that does not work.
     pub fn read(&mut self) -> Option<u64> {
+        self.read_by(self.address(place::HEADER))
+    }
+
+    /// [`read`](Self::read), with a header of zeros that is at `header`.
+    pub fn read_by(&mut self, header: u64) -> Option<u64> {
         self.describe_read(place::TABLE);
+        self.describe(place::TABLE, 0, header, 16, ring::NEXT, 1);
         self.take_used();
         self.offer(0);
         let index = place::USED + ring::INDEX;
@@ -308,9 +328,49 @@ impl Raw {
         }))
     }
 
+    /// Whether the device, reset and driven with those of its features that are among `features`, is as it was when its
+    /// registers read `before` and the first sector had the sum `sector`.
+    pub fn works(&mut self, features: u64, sector: u64, before: &Page) -> Result<(), &'static str> {
+        let check = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
+        check(self.is_canary_whole(), "it has written elsewhere")?;
+        check(self.start(features), "it does not start again")?;
+        check(Page::of(self) == *before, "its registers read otherwise")?;
+        let status = 3 | status::FEATURES_OK | status::DRIVER_OK;
+        check(
+            self.get(register::STATUS) == status,
+            "its status is another",
+        )?;
+        let read = self.read().ok_or("it does not read again")?;
+        check(read == sector, "it reads something else")?;
+        check(self.is_canary_whole(), "it has written elsewhere at last")
+    }
+
     /// Whether the device says, now or soon, that it cannot go on.
     pub fn needs_reset(&self) -> bool {
         wait(|| self.get(register::STATUS) & status::NEEDS_RESET != 0)
+    }
+}
+
+/// What the registers read that no driver changes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    names: [u32; 4],
+    features: u64,
+    most: u32,
+    config: [u32; 8],
+}
+
+impl Page {
+    /// What they read now.
+    pub fn of(raw: &Raw) -> Self {
+        let words = |start: usize| move |number: usize| raw.get(start + number * 4);
+        raw.set(register::QUEUE_SEL, 0);
+        Self {
+            names: from_fn(words(0)),
+            features: raw.offered(),
+            most: raw.get(register::QUEUE_NUM_MAX),
+            config: from_fn(words(register::CONFIG)),
+        }
     }
 }
 
