@@ -3,7 +3,8 @@
 use std::vec::Vec;
 
 use bulkhead_abi::control::{
-    EVENT_LIMITS, EVENT_STATE, Kind, Message, Request, Status, TRIAL, VERSION, right,
+    DATA, EVENT_LIMITS, EVENT_STATE, INPUT_DATA, Kind, Message, OUTPUT_DATA, Request, Status,
+    TRIAL, VERSION, crash, right,
 };
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::Class;
@@ -92,6 +93,134 @@ fn what_is_wrong_in_any_field_has_no_effect() {
         assert_eq!(world.status(&asked), Some(Status::Vcpu));
     }
     assert_eq!(world.board.orders, []);
+}
+
+/// A request of each kind that is taken as it is, with values other than 0 where it has some.
+fn sound(kind: Kind) -> Request {
+    let values = match kind {
+        Kind::Input => [24, 1, 2, 3],
+        Kind::Exits | Kind::Registers => [0; 4],
+        _ => [2, 2, 2, 2].map(|value| value * u64::from(kind.values() != 0)),
+    };
+    let mut sound = request(kind, values);
+    if kind != Kind::Input {
+        sound.values[kind.values()..].fill(0);
+    }
+    sound
+}
+
+/// All requests that differ from this one in a single field and are to be refused, each with the status that says so; `own`: what the manager may
+/// do with its own VM.
+fn altered(sound: &Request, kind: Kind, own: u32) -> Vec<(Request, Status)> {
+    let mut all = Vec::new();
+    let mut with = |status, harm: &dyn Fn(&mut Request)| {
+        let mut request = *sound;
+        harm(&mut request);
+        assert_ne!(&request, sound);
+        all.push((request, status));
+    };
+    let words = |of: u16| (0..16).map(move |bit| of ^ 1 << bit);
+    for version in words(VERSION) {
+        with(Status::Version, &|it| it.version = version);
+    }
+    for other in words(kind as u16).filter(|other| Kind::of(*other).is_none()) {
+        with(Status::Kind, &|it| it.kind = other);
+    }
+    with(Status::Reserved, &|it| it.number = 0);
+    for vm in words(sound.vm) {
+        // The first is the manager itself, over which it has other rights.
+        let status = match vm {
+            _ if !kind.is_about_vm() => Status::Reserved,
+            0 if kind.needs() & own != 0 => continue,
+            0 => Status::Rights,
+            _ => Status::Vm,
+        };
+        with(status, &|it| it.vm = vm);
+    }
+    for vcpu in words(0) {
+        let there = kind.is_about_vcpu();
+        let status = if there {
+            Status::Vcpu
+        } else {
+            Status::Reserved
+        };
+        with(status, &|it| it.vcpu = vcpu);
+    }
+    for flag in (0..32).map(|bit| 1 << bit) {
+        if kind.flags() & flag == 0 {
+            with(Status::Reserved, &|it| it.flags = flag);
+        }
+    }
+    for (n, bit) in (kind.values()..4).flat_map(|n| (0..64).map(move |bit| (n, bit))) {
+        with(Status::Reserved, &|it| it.values[n] = 1 << bit);
+    }
+    // Those that it has, where they are too large for anything.
+    let (n, most) = match kind {
+        Kind::Waits => {
+            with(Status::Value, &|it| it.values[0] = 3);
+            return all;
+        }
+        Kind::Exits | Kind::Registers => (1, 1),
+        Kind::Memory => (1, DATA as u64),
+        Kind::Output => (1, OUTPUT_DATA as u64),
+        Kind::Input => {
+            with(Status::Value, &|it| it.values[0] = 0);
+            (0, INPUT_DATA as u64)
+        }
+        Kind::Report => (0, crash::WORDS as u64 - 1),
+        Kind::Weight => (0, u16::MAX.into()),
+        Kind::Pool => (0, u32::MAX.into()),
+        // Budgets and periods have all 64 bits: what is none of them is for the scheduler's rules.
+        _ => return all,
+    };
+    for value in [most + 1, most + 2, 1 << 63, u64::MAX] {
+        with(Status::Value, &|it| it.values[n] = value);
+    }
+    all
+}
+
+#[test]
+fn each_kind_with_each_field_altered_is_answered_and_does_nothing() {
+    let untouched = |world: &World, what: &dyn core::fmt::Debug| {
+        let board = &world.board;
+        let did = (&*board.orders, &*board.changes, &*board.trials);
+        assert_eq!(did, (&[][..], &[][..], &[][..]), "{what:?}");
+        assert_eq!(board.shut_down, [], "{what:?}");
+        assert!(board.asked.borrow().is_empty(), "{what:?}");
+        assert_eq!(board.typed.give(|_, _| true), None, "{what:?}");
+        assert_eq!(world.session.again(), None, "it waits: {what:?}");
+    };
+    for kind in Kind::ALL {
+        let sound = sound(kind);
+        let mut world = World::new(Fake::all());
+        if kind.needs() == right::DUMP {
+            world.board.phase = Phase::Paused;
+        }
+        let own = world.board.plan.right(0, 0);
+        for (request, status) in altered(&sound, kind, own) {
+            let answer = world.ask(&request, 48).expect("at once");
+            assert_eq!(Status::of(answer.status), Some(status), "{request:?}");
+            // It says to which request, and no more than why.
+            let echo = (answer.version, answer.kind, answer.number);
+            assert_eq!(echo, (VERSION, request.kind, request.number));
+            assert_eq!((answer.vm, answer.vcpu), (request.vm, request.vcpu));
+            assert_eq!(
+                (answer.data, answer.values[1..].to_vec()),
+                (0, [0; 13].to_vec())
+            );
+            untouched(&world, &request);
+        }
+        for bytes in (0..200).chain([u32::MAX]).filter(|bytes| *bytes != 48) {
+            let answer = world.ask(&sound, bytes).expect("at once");
+            let told = (Status::of(answer.status), answer.values[0], answer.number);
+            assert_eq!(told, (Some(Status::Length), bytes.into(), 0), "{kind:?}");
+            untouched(&world, &bytes);
+        }
+        // None of it is left in the way of what is right.
+        let status = world.status(&sound);
+        let taken = [None, Some(Status::Done), Some(Status::Nothing)];
+        assert!(taken.contains(&status), "{kind:?}: {status:?}");
+    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn main(board: &'static Board) {
     statistics(&mut port);
     rights(&mut port);
     wrong(&mut port);
+    altered(&mut port);
     flood(&mut port);
     sessions(&mut port);
     let (status, _) = port.about(Kind::Stop, WORKER, NONE);
@@ -402,6 +403,54 @@ fn wrong(port: &mut ControlPort) {
             "no answer",
         );
     }
+}
+
+/// Requests of each kind with one field altered: each is answered by what is wrong, and none does anything.
+fn altered(port: &mut ControlPort) {
+    let before = state(port, WORKER);
+    let vcpu = port.about(Kind::Vcpu, WORKER, NONE).1;
+    for kind in Kind::ALL {
+        let about_vm = kind.is_about_vm();
+        let of_vm = if about_vm {
+            Status::Vm
+        } else {
+            Status::Reserved
+        };
+        let of_vcpu = match kind {
+            // There is no right to it, which is looked at before.
+            Kind::Registers => Status::Rights,
+            _ if kind.is_about_vcpu() => Status::Vcpu,
+            _ => Status::Reserved,
+        };
+        let mut all = true;
+        let mut with = |expected: Status, harm: &dyn Fn(&mut Request)| {
+            let mut request = port.request(kind, u16::from(about_vm) * WORKER, 0, NONE);
+            harm(&mut request);
+            let answer = port.ask(&request).ok();
+            all &= answer.is_some_and(|it| it.status == expected as u16);
+        };
+        with(Status::Version, &|it| it.version ^= 1 << 15);
+        with(Status::Kind, &|it| it.kind |= 1 << 14);
+        with(Status::Reserved, &|it| it.number = 0);
+        with(of_vm, &|it| it.vm = 5);
+        with(of_vcpu, &|it| it.vcpu = 9);
+        with(Status::Reserved, &|it| it.flags = 1 << 31);
+        for n in kind.values()..NONE.len() {
+            with(Status::Reserved, &|it| it.values[n] = 1 << 40);
+        }
+        check::holds(
+            format_args!("{kind:?} with a field altered"),
+            all,
+            "another answer, or none",
+        );
+    }
+    let after = state(port, WORKER);
+    let now = port.about(Kind::Vcpu, WORKER, NONE).1;
+    check::holds(
+        "the worker is as it was",
+        after.values == before.values && now.values == vcpu.values,
+        format_args!("{:x?} {:x?}", after.values, now.values),
+    );
 }
 
 /// Requests and orders as fast as they are taken.
