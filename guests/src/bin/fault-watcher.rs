@@ -1,5 +1,6 @@
 //! Claim: a manager that resets itself, crashes, powers off, resets its device, is paused or is stopped while it has an order in hand leaves nothing
-//! half done: another one finds the VM in some state that it can order anything about, at once, and nothing happens to that afterwards.
+//! half done: another one finds the VM in some state that it can order anything about, at once, and nothing happens to that afterwards. While it floods, both order the same VM: each order is answered, and the
+//! last one that was taken holds.
 //!
 //! The VMs are, by index: itself, `target`, `faulty` ([`faulty-manager`](faulty-manager.rs)) and `locked`, a control loop.
 #![no_std]
@@ -8,6 +9,7 @@
 use bulkhead_abi::control::{EVENT_STATE, Kind, Message, Phase, Status};
 use bulkhead_guests::virtio::port::{ControlPort, expect};
 use bulkhead_guests::{Board, check, gic, guest, println, shared, timer};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 guest!(main = main);
@@ -19,6 +21,10 @@ const NONE: [u64; 4] = [0; 4];
 const ROUNDS: u64 = 24;
 /// The way that goes on until it is stopped.
 const FLOODS: u64 = 8;
+/// Orders beside each flood, at least.
+const QUARREL: u64 = 50;
+/// Orders that each of two managers at odds has to have taken.
+const TAKEN: u64 = 8;
 
 fn main(board: &'static Board) {
     gic::init();
@@ -42,7 +48,9 @@ fn main(board: &'static Board) {
                 timer::spin(100);
             }
             timer::spin(20_000);
+            quarrels(&mut port, &gate[2]);
             order(&mut port, FAULTY, Kind::Pause, Phase::Paused);
+            last_holds(&mut port, round / FLOODS % 2 == 0);
             obeys(&mut port);
             order(&mut port, FAULTY, Kind::Resume, Phase::Running);
             timer::spin(20_000);
@@ -110,6 +118,61 @@ fn has_gone(port: &mut ControlPort, round: u64) {
         }
         timer::spin(100);
     }
+}
+
+/// Gives the target orders while the other manager gives it orders too, of which `theirs` counts those that were taken, until both had some
+/// of theirs taken. Each is answered, by the phase that it does not fit if it was not taken.
+fn quarrels(port: &mut ControlPort, theirs: &AtomicU64) {
+    let before = theirs.load(Acquire);
+    let (mut given, mut taken, mut refused, mut of_other) = (0u64, 0, 0, 0);
+    let end = timer::now() + timer::ticks(5_000_000);
+    let orders = [Kind::Pause, Kind::Stop, Kind::Start, Kind::Resume];
+    for kind in orders.into_iter().cycle() {
+        let enough = given >= QUARREL && taken >= TAKEN && of_other >= TAKEN;
+        if enough || timer::now() > end {
+            break;
+        }
+        given += 1;
+        match port.about(kind, TARGET, NONE).0 {
+            Some(Status::Done) => taken += 1,
+            Some(Status::Phase) => refused += 1,
+            _ => {}
+        }
+        port.forget();
+        // At another moment of what the other one does each time.
+        timer::spin(50 + given % 16 * 25);
+        of_other = theirs.load(Acquire) - before;
+    }
+    check::equal("orders of two at odds answered", taken + refused, given);
+    check::holds(
+        "both had some taken",
+        taken >= TAKEN && of_other >= TAKEN,
+        format_args!("{taken} and {of_other}"),
+    );
+}
+
+/// When the other manager gives no more orders, the last one that is taken holds, whatever was ordered before it and is not done yet.
+fn last_holds(port: &mut ControlPort, starts: bool) {
+    let mut last = Phase::Down;
+    let end = timer::now() + timer::ticks(5_000_000);
+    let mut give = |kind, to: Phase| {
+        // While reports of an end are printed no order is taken. One for what it is already is none.
+        while timer::now() < end {
+            let (status, message) = port.about(kind, TARGET, NONE);
+            if status == Some(Status::Done) || message.values[0] == to as u64 {
+                break;
+            }
+            timer::spin(100);
+        }
+        last = to;
+    };
+    give(Kind::Stop, Phase::Down);
+    if starts {
+        give(Kind::Start, Phase::Running);
+    }
+    reaches(port, TARGET, last);
+    timer::spin(5_000);
+    check::equal("the last order holds", phase(port, TARGET), last as u64);
 }
 
 /// The target does what it is told, once, and nothing else.

@@ -1,9 +1,9 @@
 //! Companion of `fault-watcher`: a manager that goes away in every way while it has an order in hand. In each of its lives it waits for the word
-//! `go` of the page `gate` to reach the number of the life, and then does the next of them.
+//! `go` of the page `gate` to reach the number of the life, and then does the next of them. The third word of the page counts the orders of its floods that were taken.
 #![no_std]
 #![no_main]
 
-use bulkhead_abi::control::Kind;
+use bulkhead_abi::control::{Kind, Status};
 use bulkhead_guests::virtio::port::ControlPort;
 use bulkhead_guests::{Board, gic, guest, power, println, ruin, shared, timer};
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -56,7 +56,10 @@ fn main(board: &'static Board) {
             gate[1].store(life, Release);
             loop {
                 for kind in [Kind::Pause, Kind::Resume, Kind::Restart, Kind::Vm] {
-                    port.about(kind, TARGET, NONE);
+                    let (status, _) = port.about(kind, TARGET, NONE);
+                    if kind != Kind::Vm && status == Some(Status::Done) {
+                        gate[2].fetch_add(1, Release);
+                    }
                 }
                 port.forget();
             }
