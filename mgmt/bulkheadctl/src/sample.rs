@@ -35,6 +35,8 @@ pub struct VmSample {
     pub vcpus: Vec<VcpuSample>,
     /// What its devices had.
     pub service: Told<Service>,
+    /// When that was asked.
+    pub at: Instant,
 }
 
 /// Asks about a VM.
@@ -53,8 +55,14 @@ pub fn look(manager: &mut Manager<File>, vm: Vm) -> Result<VmSample, Failure> {
             waits: manager.waits(&vm, number)?,
         });
     }
+    let at = Instant::now();
     let service = manager.service(&vm)?;
-    Ok(VmSample { vm, vcpus, service })
+    Ok(VmSample {
+        vm,
+        vcpus,
+        service,
+        at,
+    })
 }
 
 /// Asks about all VMs whose statistics the manager may have.
@@ -86,6 +94,31 @@ pub struct Change {
     pub longest_wake: Option<u64>,
     /// Overruns.
     pub overruns: Option<u64>,
+}
+
+/// What the devices of a VM had from one look to the next of EL2's service thread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Served {
+    /// Slices in a second.
+    pub slices: f64,
+    /// Part of the time that they took.
+    pub share: f64,
+    /// The longest one since the board started, in nanoseconds.
+    pub longest: u64,
+}
+
+/// What lies between two looks at the devices of the same VM, if EL2 tells.
+pub fn served(before: &VmSample, after: &VmSample) -> Option<Served> {
+    let seconds = after.at.duration_since(before.at).as_secs_f64().max(1e-9);
+    let (Ok(before), Ok(after)) = (&before.service, &after.service) else {
+        return None;
+    };
+    let rate = |number: u64, earlier: u64| number.saturating_sub(earlier) as f64 / seconds;
+    Some(Served {
+        slices: rate(after.slices, before.slices),
+        share: rate(after.time, before.time) / 1e9,
+        longest: after.longest,
+    })
 }
 
 /// Ticks of the counter in nanoseconds: below 2^`class`.
@@ -158,6 +191,8 @@ pub fn change(before: &VcpuSample, after: &VcpuSample, frequency: u64) -> Change
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use bulkhead_abi::control::Message;
 
     use super::*;
 
@@ -256,6 +291,39 @@ mod tests {
             1,
         );
         assert_eq!((found.share, found.exits), (Some(0.1), Some(10.0)));
+    }
+
+    #[test]
+    fn what_devices_had_is_of_the_time_between_the_looks() {
+        let start = Instant::now();
+        let vm = Vm::of(&Message::default());
+        let mut before = VmSample {
+            vm,
+            vcpus: Vec::new(),
+            service: Ok(Service {
+                slices: 10,
+                time: 1_000_000_000,
+                longest: 70,
+            }),
+            at: start,
+        };
+        let after = VmSample {
+            service: Ok(Service {
+                slices: 50,
+                time: 1_500_000_000,
+                longest: 80,
+            }),
+            at: start + Duration::from_secs(2),
+            ..before.clone()
+        };
+        let found = Served {
+            slices: 20.0,
+            share: 0.25,
+            longest: 80,
+        };
+        assert_eq!(served(&before, &after), Some(found));
+        before.service = Err("not told");
+        assert_eq!(served(&before, &after), None);
     }
 
     #[test]

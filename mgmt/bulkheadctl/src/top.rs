@@ -1,4 +1,4 @@
-//! `top`: what each vCPU does, over and over.
+//! `top`: what each vCPU does, how its VM lives, and what that VM's devices take of EL2, over and over.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::TopArgs;
 use crate::output::{Paint, Printer};
-use crate::sample::{Change, VcpuSample, VmSample, change, look_at_all};
+use crate::report;
+use crate::sample::{Change, Served, VcpuSample, VmSample, change, look_at_all, served};
 use crate::terminal::Keys;
 use crate::verb::{Ended, connect};
 use crate::words::{count, duration, percent};
@@ -50,16 +51,24 @@ pub fn run(access: &Access, printer: &Printer, args: TopArgs) -> Ended {
         // They are not looked at here; a daemon's are many.
         manager.connection.forget_events();
         let shown = shown(&before, &after, manager.hello.frequency);
+        let lives = lives(&before, &after);
         if printer.json {
             let vcpus: Vec<Value> = shown.iter().map(as_json).collect();
-            printer.line(&json!({ "interval": args.interval.as_secs_f64(), "vcpus": vcpus }))?;
+            let vms = lives.iter().map(|(vm, served)| life_json(vm, *served));
+            printer.line(&json!({
+                "interval": args.interval.as_secs_f64(),
+                "vcpus": vcpus,
+                "vms": vms.collect::<Vec<Value>>(),
+            }))?;
         } else {
             let clear = if printer.terminal && !args.once {
                 CLEAR
             } else {
                 ""
             };
-            printer.text(&(clear.to_owned() + &text(printer, &shown)))?;
+            let text = clear.to_owned() + &text(printer, &shown);
+            let text = text + &lives_text(printer, &lives) + &classes_text(printer, &shown);
+            printer.text(&text)?;
         }
         if args.once {
             return Ok(Outcome::Done);
@@ -164,6 +173,75 @@ fn text(printer: &Printer, shown: &[Shown<'_>]) -> String {
         text += &paint.map_or_else(|| line.clone(), |paint| printer.paint(paint, &line));
         text.push('\n');
     }
+    text
+}
+
+/// VMs, and what their devices had between the looks.
+type Lives<'a> = Vec<(&'a VmSample, Option<Served>)>;
+
+fn lives<'a>(before: &[VmSample], after: &'a [VmSample]) -> Lives<'a> {
+    let earlier = |vm: &VmSample| before.iter().find(|it| it.vm.index == vm.vm.index);
+    { after.iter() }
+        .map(|vm| (vm, earlier(vm).and_then(|earlier| served(earlier, vm))))
+        .collect()
+}
+
+fn life_json(vm: &VmSample, served: Option<Served>) -> Value {
+    let service = served.map(|served| {
+        json!({
+            "slices_per_second": served.slices,
+            "share": served.share,
+            "longest_ns": served.longest,
+        })
+    });
+    let vm = &vm.vm;
+    json!({
+        "name": vm.name,
+        "phase": vm.phase_word(),
+        "lives": vm.lives,
+        "restarts": vm.restarts,
+        "end": vm.end.map(|end| end.words()),
+        "crash": vm.crash.as_ref().map(report::as_json),
+        "service": service,
+    })
+}
+
+/// A line for each VM: its lives, how the last one ended, and what its devices had of the service thread.
+fn lives_text(printer: &Printer, lives: &Lives<'_>) -> String {
+    let head = format!(
+        "\n{:<16} {:>5} {:>8} {:>7} {:>8} {:>8}  LAST END",
+        "VM", "LIVES", "RESTARTS", "DEVICES", "SLICES/s", "LONGEST"
+    );
+    let mut text = printer.paint(Paint::Bold, &head) + "\n";
+    for (sample, served) in lives {
+        let vm = &sample.vm;
+        let dash = || "-".to_owned();
+        let mut line = format!(
+            "{:<16} {:>5} {:>8} {:>7} {:>8} {:>8}  ",
+            vm.name,
+            count(vm.lives as f64),
+            count(vm.restarts as f64),
+            served.map_or_else(dash, |served| percent(served.share)),
+            served.map_or_else(dash, |served| count(served.slices)),
+            served.map_or_else(dash, |served| duration(served.longest)),
+        );
+        // A crash is told as long as no other has come, whatever ended the lives since.
+        let end = vm.end.map_or_else(dash, |end| end.words().to_owned());
+        line += &match &vm.crash {
+            Some(crash) => format!("{end}, crash {}", crash.life),
+            None => end,
+        };
+        let line: String = line.chars().take(WIDTH).collect();
+        let line = line.trim_end().to_owned();
+        let red = vm.crash.is_some();
+        text += &{ red.then(|| printer.paint(Paint::Red, &line)) }.unwrap_or(line);
+        text.push('\n');
+    }
+    text
+}
+
+fn classes_text(printer: &Printer, shown: &[Shown<'_>]) -> String {
+    let mut text = String::new();
     let mut has_head = false;
     for one in shown {
         let Some(change) = one

@@ -221,6 +221,35 @@ fn top_fits_a_terminal_and_shows_shares() {
 }
 
 #[test]
+fn top_shows_lives_crashes_and_what_devices_take() {
+    let board = Board::start(Fake::default());
+    let line = |text: &str| {
+        let lives = text.split("LAST END").nth(1).expect("the second table");
+        let line = lives.lines().find(|line| line.starts_with("linux "));
+        line.expect("a line of the VM").to_owned()
+    };
+    let before = line(&board.text("top --once --interval=100ms"));
+    assert!(!before.contains("crash"), "{before}");
+    board.fake.lock().expect("a board").crash(1, 2);
+    let text = board.text("top --once --interval=100ms");
+    assert!(text.lines().all(|line| line.len() < 80), "{text}");
+    let after = line(&text);
+    assert!(after.ends_with("crash, crash 2"), "{after}");
+    let listed = board.json("list")["vms"][1].clone();
+    let top = board.json("top --once --interval=100ms");
+    let vms = top["vms"].as_array().expect("VMs");
+    let linux = vms.iter().find(|vm| vm["name"] == "linux").expect("it");
+    for key in ["name", "phase", "lives", "restarts", "end", "crash"] {
+        assert_eq!(linux[key], listed[key], "{key}");
+    }
+    assert_eq!(linux["crash"]["life"], 2);
+    let columns: Vec<&str> = after.split_whitespace().collect();
+    assert_eq!(columns[1], listed["lives"].to_string(), "{after}");
+    assert!(linux["service"]["longest_ns"].as_u64() > Some(0), "{linux}");
+    assert!(linux["service"]["share"].is_f64() && linux["service"]["slices_per_second"].is_f64());
+}
+
+#[test]
 fn events_are_followed_from_how_vms_stand() {
     let board = Board::start(Fake::default());
     assert_eq!(board.text("events").lines().count(), 4);
