@@ -1,8 +1,8 @@
-//! Every interleaving of those who have the authority over VMs, who take turns, and of a VM that ends by itself. The code is that of EL2
-//! ([`bulkhead_interleave::life`], [`bulkhead_interleave::power`]).
+//! Interleavings of those who have the authority over VMs, who take turns, and of a VM that ends by itself: all of those with at most three switches of pCPUs
+//! that nothing forces. The code is that of EL2 ([`bulkhead_interleave::life`], [`bulkhead_interleave::power`]).
 //!
 //! Planted there, one at a time, and found: a start of a VM that ends that does nothing and says that it was taken; one of a VM that was asked and has ended meanwhile; an end of the
-//! guest's that forgets that the VM was asked.
+//! guest's that forgets that the VM was asked; a pause by a plain store, which a guest that ends at that moment loses its end to.
 
 use bulkhead_interleave::life::Life;
 use bulkhead_interleave::power::{End, Phase};
@@ -20,6 +20,8 @@ enum Order {
     Stop,
     Restart,
     Shutdown,
+    Pause,
+    Resume,
 }
 
 impl Order {
@@ -30,7 +32,14 @@ impl Order {
             Self::Stop => life.power.stop(End::Ordered).is_ok(),
             Self::Restart => life.order_restart(|| life.start()).is_ok(),
             Self::Shutdown => life.power.ask().is_ok(),
+            Self::Pause => life.power.pause(true).is_ok(),
+            Self::Resume => life.power.pause(false).is_ok(),
         }
+    }
+
+    /// Whether it says what the VM does once its guest has ended. One that is paused ends all the same if its guest was about to.
+    fn outlasts_the_end(self) -> bool {
+        !matches!(self, Self::Pause | Self::Resume)
     }
 }
 
@@ -41,11 +50,23 @@ const ENDS: [End; 4] = [End::Off, End::Reset, End::Watchdog, End::Crash];
 /// what the last order says that was taken is what comes of it; without one, what the end says.
 #[test]
 fn of_the_orders_that_are_taken_the_last_holds_however_the_guest_ends() {
-    let orders = [Order::Start, Order::Stop, Order::Restart, Order::Shutdown];
+    let orders = [
+        Order::Start,
+        Order::Stop,
+        Order::Restart,
+        Order::Shutdown,
+        Order::Pause,
+        Order::Resume,
+    ];
     for (end, of_monitor, of_manager) in ENDS
         .into_iter()
         .flat_map(|end| orders.map(|order| (end, order)))
         .flat_map(|(end, first)| orders.map(|second| (end, first, second)))
+        // A pause ends where a life does, whichever end that is: two of them, for the time that all take.
+        .filter(|(end, first, second)| {
+            let lasting = first.outlasts_the_end() && second.outlasts_the_end();
+            lasting || matches!(end, End::Off | End::Crash)
+        })
     {
         trying::model_of(1_000, Some(3), move || {
             let (life, mut vcpu) = running();
@@ -73,7 +94,7 @@ fn of_the_orders_that_are_taken_the_last_holds_however_the_guest_ends() {
             let mut threads = [guest.join().unwrap(), Thread::new(1)];
             finish(&life, &mut threads);
             let taken = taken.lock().unwrap();
-            let runs = match taken.last() {
+            let runs = match taken.iter().rfind(|order| order.outlasts_the_end()) {
                 Some(order) => !matches!(order, Order::Stop | Order::Shutdown),
                 None => end != End::Off,
             };
