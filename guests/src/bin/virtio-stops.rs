@@ -60,6 +60,11 @@ fn main(board: &'static Board) {
     };
     let status = raw.get(register::STATUS);
     check::same("status before a driver", status, 0);
+    check::equal(
+        "words that a former life's requests write",
+        touched(&raw),
+        0,
+    );
     let under_way = lives[UNDER_WAY].swap(0, Relaxed);
     if life == last {
         check::holds(
@@ -89,6 +94,17 @@ fn main(board: &'static Board) {
     .and_then(|()| raw.works(FEATURES, sector, &before));
     check::report(format_args!("life {life}: the last noise"), again);
     check::done();
+}
+
+/// Leaves the memory alone for a while; returns how many of its words have changed meanwhile.
+fn touched(raw: &Raw) -> u64 {
+    const PATTERN: u64 = 0x5a5a_a5a5_5a5a_a5a5;
+    let words = || (0..place::BYTES).step_by(8);
+    let stored = words().all(|at| raw.memory.store64(at, PATTERN).is_ok());
+    assert!(stored);
+    timer::spin(20_000);
+    let changed = words().filter(|at| raw.memory.load64(*at) != Ok(PATTERN));
+    changed.count() as u64
 }
 
 /// Says in the middle of it that it is there.

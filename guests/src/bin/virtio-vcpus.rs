@@ -92,13 +92,13 @@ fn restart(raw: &mut Raw) {
     for at in [place::AVAILABLE, place::USED] {
         assert!(raw.memory.store16(at + ring::INDEX, 0).is_ok());
     }
-    let [table, available, used] = plain(raw);
+    let [table, available, used] = places_of(raw);
     raw.set_queue(SIZE.into(), table, available, used);
     raw.drive();
     note(raw);
 }
 
-fn plain(raw: &Raw) -> [u64; 3] {
+fn places_of(raw: &Raw) -> [u64; 3] {
     [place::TABLE, place::AVAILABLE, place::USED].map(|at| raw.address(at))
 }
 
@@ -163,7 +163,7 @@ fn write_any(raw: &Raw, noise: &mut Noise) {
 /// Says that the queue is somewhere, and of some size, or is not.
 fn write_queue(raw: &Raw, noise: &mut Noise) {
     let one = |noise: &mut Noise, places: [u64; 3]| places[noise.below(3) as usize];
-    let [table, available, used] = plain(raw);
+    let [table, available, used] = places_of(raw);
     let table = one(noise, [table, raw.address(place::INDIRECT), NOWHERE]);
     let available = one(noise, [available, table, NOWHERE]);
     // Where a ring is that the device writes, there is no table.
