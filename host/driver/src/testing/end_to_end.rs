@@ -35,7 +35,7 @@ pub fn tests() -> Vec<Test> {
         (
             "demo/short",
             "Beside a Linux hard at work, two VMs that share a CPU and a real-time Linux the control loop loses \
-             and doubles no period, and EL2 takes not one instruction of it.",
+             and doubles no period, and EL2 takes not one instruction of it; and that Linux sees the others by its bulkheadctl.",
             Box::new(demo),
         ),
     ];
@@ -334,6 +334,21 @@ fn demo(_: &Context) -> Result<String, Vec<String>> {
         return Err(vec![format!(
             "cyclictest woke {wakeups} times and {classes} classes of VMs were summed up: {summary}"
         )]);
+    }
+    // What the manager's `bulkheadctl stats` says, which guests/linux/demo prints as the work ends.
+    let said = String::from_utf8_lossy(&output.stderr);
+    for line in [
+        "large  general, running, life 1",
+        "  vCPU 0  on, fair, weight 2, pCPU 2",
+        "small  general, running, life 1",
+        "  vCPU 0  on, fair, weight 1, pCPU 2",
+    ] {
+        let wanted = format!("[linux] {line}");
+        if !said.lines().any(|it| it.starts_with(&wanted)) {
+            return Err(vec![format!(
+                "the Debian that manages the board did not say `{line}`: its bulkheadctl proves nothing"
+            )]);
+        }
     }
     let kib = |n: usize| summary["traffic"][n]["disk_kib"].as_u64().unwrap_or(0);
     Ok(format!(
