@@ -178,7 +178,7 @@ static GUESTS: Built = Built::new();
 /// Builds EL2; gives the path of its ELF file.
 pub fn el2(what: Build) -> Result<PathBuf, Failure> {
     EL2S.get(&what.features().join(","), || {
-        let mut command = cargo(&checkout::root())?;
+        let mut command = cargo(&checkout::root(), &NEAR)?;
         command.args(["build", "--target", TARGET, "--profile", PROFILE]);
         what.build(&el2_target(), command, |command| {
             cargo::build(&what.title(), command)
@@ -191,7 +191,7 @@ pub fn el2(what: Build) -> Result<PathBuf, Failure> {
 /// # Errors
 /// It does not compile, with the compiler's words, or cargo cannot be run.
 pub fn el2_of(root: &Path, target: &Path, what: Build) -> Result<PathBuf, Failure> {
-    let mut command = cargo(root)?;
+    let mut command = cargo(root, &NEAR)?;
     command.args(["build", "--quiet", "--locked"]);
     command.args(["--target", TARGET, "--profile", PROFILE]);
     what.build(target, command, |mut command| {
@@ -303,15 +303,19 @@ fn c_program(name: &str, program: &CProgram) -> Result<PathBuf, Failure> {
 
 /// Runs cargo on some packages for the machine; gives the programs that it made, or found to be up to date.
 fn build(what: &str, selection: &[&str]) -> Result<BTreeMap<String, PathBuf>, Failure> {
-    let mut command = cargo(&checkout::root())?;
+    let mut command = cargo(&checkout::root(), &[])?;
     command.arg("build").args(selection);
     command.args(["--target", TARGET, "--profile", PROFILE]);
     cargo::build(what, command)
 }
 
+/// All of EL2 lies within 1 MiB, so that an address is one instruction (`docs/adr/0022-profiles.md`). Guests may be larger: that of the demo's
+/// control loop has a stack beyond it.
+const NEAR: [&str; 1] = ["-Ccode-model=tiny"];
+
 /// Cargo of the toolchain that `./bulkhead` chose (`BULKHEAD_CARGO`, `BULKHEAD_BUILD_STD`), with the
 /// settings of the machine, for the checkout at `root`.
-fn cargo(root: &Path) -> Result<Command, Failure> {
+fn cargo(root: &Path, of_el2: &[&str]) -> Result<Command, Failure> {
     let (mut command, rustc) = cargo::command(root);
     if env::var_os("BULKHEAD_BUILD_STD").is_some_and(|value| value == "1") {
         command.env("RUSTC_BOOTSTRAP", "1").args([
@@ -333,11 +337,10 @@ fn cargo(root: &Path) -> Result<Command, Failure> {
     // What is to be inlined for speed says so (`inline(always)`); what the compiler inlines besides is
     // to make the image smaller (docs/adr/0022-profiles.md).
     let inlining = "-Cllvm-args=-inline-threshold=25";
-    // All of EL2 lies within 1 MiB, so that an address is one instruction (the same page).
-    let near = "-Ccode-model=tiny";
-    for flag in [workaround, inlining, near, "-Awarnings"] {
+    for flag in [workaround, inlining, "-Awarnings"] {
         flags.push(toml::Value::from(flag));
     }
+    flags.extend(of_el2.iter().copied().map(toml::Value::from));
     let flags = toml::Value::Array(flags);
     command
         .arg("--config")
@@ -351,7 +354,7 @@ fn cargo(root: &Path) -> Result<Command, Failure> {
 ///
 /// There is none, or it has neither the target's library nor the source to build it.
 pub fn toolchain() -> Result<String, Failure> {
-    let command = cargo(&checkout::root())?;
+    let command = cargo(&checkout::root(), &[])?;
     let rustc = command
         .get_envs()
         .find(|(name, _)| *name == "RUSTC")
