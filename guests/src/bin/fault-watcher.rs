@@ -50,7 +50,7 @@ fn main(board: &'static Board) {
             timer::spin(20_000);
             quarrels(&mut port, &gate[2]);
             order(&mut port, FAULTY, Kind::Pause, Phase::Paused);
-            last_holds(&mut port, round / FLOODS % 2 == 0);
+            last_holds(&mut port, (round / FLOODS).is_multiple_of(2));
             obeys(&mut port);
             order(&mut port, FAULTY, Kind::Resume, Phase::Running);
             timer::spin(20_000);
