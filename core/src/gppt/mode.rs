@@ -202,10 +202,10 @@ impl Mode {
                 "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit, and it has half of the GIC's priorities, 16 where there are 32, the lowest of which is never signalled"
             }
             Self::PmrDirect => {
-                "its SGIs do not trap: it knows its CPU by the board's MPIDR, there is no other GPPT VM, and CPUs call each other by SPIs"
+                "its SGIs do not trap: it knows its CPU by the board's MPIDR, there is no other GPPT VM, and CPUs call each other by SPIs; it has all of the GIC's priorities, the lowest of which is never signalled"
             }
             Self::V2 => {
-                "SGIs have the board's number of their sender, and each write to GICC_DIR is an exit"
+                "SGIs have the board's number of their sender, each write to GICC_DIR is an exit, and it has all of the GIC's priorities, or half of them beside firmware at EL3, the lowest of which is never signalled"
             }
         }
     }

@@ -80,7 +80,12 @@ fn a_mode_that_the_board_cannot_do_says_why() {
         let strangers = mode.refusal(mode.version(), true, true);
         assert_eq!(strangers.is_some(), mode == Mode::PmrDirect);
         assert_eq!(strangers.is_some(), !mode.filters_sgis());
-        assert!(!mode.lacks().is_empty());
+        let lacks = mode.lacks();
+        assert!(
+            lacks.contains("priorities, ")
+                && lacks.contains("the lowest of which is never signalled"),
+            "{lacks}"
+        );
         let [sure, kind] =
             [Reclaim::Guaranteed, Reclaim::Cooperative].map(|reclaim| mode.escapes(reclaim));
         assert!(!sure.is_empty() && kind.contains(sure));
