@@ -145,18 +145,22 @@ fn stride(_: &Context) -> Result<String, Vec<String>> {
     // Beside others EL2 works for these, too, and misses each line once when it first needs it: so of its accesses, and not of the misses alone.
     let el2_kept =
         |run: &Run| el2_share(run) <= el2_share(&own) + 0.02 && run.el2.evicted * 100 <= run.el2.l2;
-    // Alone it has so few accesses that a share of them says nothing.
-    let el2_disturbed = |run: &Run| el2(run) >= 100 * el2(&alone).max(1);
+    // Alone it has so few accesses that a share of them says nothing, and most of what it misses it needs for the first time: so of its lines that left.
+    let el2_disturbed =
+        |run: &Run| run.el2.evicted >= 100 && run.el2.evicted >= 10 * alone.el2.evicted;
     let holds = disturbed
         && kept(&own_beside)
         && kept(&own_long)
         && [&beside, &long].into_iter().all(el2_disturbed)
         && [&own_beside, &own_long].into_iter().all(el2_kept);
     let said = format!(
-        "{said}; EL2 misses {} times alone, {} and {} times beside three, with colours {}, {} and {} times, of which at most {} were evicted by others",
+        "{said}; EL2 misses {} times alone ({} of its lines were evicted), {} and {} times beside three ({} and {}), with colours {}, {} and {} times, of which at most {} were evicted by others",
         el2(&alone),
+        alone.el2.evicted,
         el2(&beside),
         el2(&long),
+        beside.el2.evicted,
+        long.el2.evicted,
         el2(&own),
         el2(&own_beside),
         el2(&own_long),
