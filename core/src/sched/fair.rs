@@ -93,3 +93,30 @@ impl Fair {
         slot.in_virtual_time(self.slice(all, slot) / 2) as i64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::slot::Policy;
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_slice_is_that_of_the_vcpus_that_are_awake() {
+        let fair = Fair::new(10_000);
+        let policy = |weight| Policy::Fair {
+            weight,
+            quota: 1,
+            period: 1,
+        };
+        let mut slot = Slot::new(policy(300), 0, 0, 0);
+        for all in [300, 600, 600, 900, 300] {
+            let (slice, grain) = (fair.slice(all, &slot), fair.grain(all, &slot));
+            assert!(grain > 0 && slice > 0);
+            assert_eq!(fair.grain_of(all, &mut slot), grain, "{all}");
+            assert_eq!(fair.slice_of(all, &mut slot), slice, "{all}");
+        }
+        // Another weight has another slice.
+        slot.change(policy(100), 0, 0);
+        let grain = fair.grain(300, &slot);
+        assert_eq!(fair.grain_of(300, &mut slot), grain);
+    }
+}
