@@ -2,7 +2,7 @@
 
 use bulkhead_core::devices::deadlines::Purpose;
 
-use crate::console::state::output_waits;
+use crate::console::state::wake_drainer;
 use crate::hw::timer;
 use crate::profile::{IO, MONITOR, SHARED};
 use crate::vcpu::Vcpu;
@@ -29,7 +29,7 @@ pub fn mail(vcpu: &mut Vcpu) {
     }
     if MONITOR && messages & mailbox::MONITOR != 0 {
         monitor::answer(vcpu);
-        output_waits();
+        wake_drainer();
     }
     if SHARED && messages & mailbox::ARRIVAL != 0 && balance::migrate_in(vcpu) {
         // The vCPU's limits may have changed during the migration, and the monitor may have asked
@@ -69,24 +69,19 @@ pub fn due(vcpu: &mut Vcpu, now: u64) {
 /// two in one exit would be too long for the guest of this pCPU.
 #[inline(never)]
 fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
-    let (mut drains, mut flush) = (false, false);
-    for _ in 0..Purpose::COUNT {
-        let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
-            break;
-        };
-        // A deadline that is set meanwhile and is due at once gets its own exit.
-        match pcpu.take_deadline(now) {
-            Some(Purpose::Balance) if SHARED => balance::look(vcpu),
-            Some(Purpose::BANDWIDTH) if IO => bandwidth::look(vcpu),
-            Some(purpose) => {
-                drains = true;
-                flush |= matches!(purpose, Purpose::Flush);
-            }
-            None => break,
-        }
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
+        return;
+    };
+    // A deadline that is set meanwhile and is due at once gets its own exit.
+    let due = pcpu.take_deadlines(now);
+    if SHARED && due.has(Purpose::Balance) {
+        balance::look(vcpu);
     }
-    if drains {
-        devices::drain(vcpu, flush, false);
+    if IO && due.has(Purpose::BANDWIDTH) {
+        bandwidth::look(vcpu);
+    }
+    if due.has_any([Purpose::Flush, Purpose::Monitor]) {
+        devices::drain(vcpu, due.has(Purpose::Flush), false);
     }
 }
 
@@ -100,12 +95,14 @@ pub fn due_of_vcpu(vcpu: &mut Vcpu, now: u64) {
 
 #[inline(never)]
 fn serve_vcpu(vcpu: &mut Vcpu) {
-    for _ in 0..Purpose::COUNT {
-        match vcpu.deadlines.take(timer::now()) {
-            Some(Purpose::PhysicalTimer) => timed::follow_physical(vcpu),
-            Some(Purpose::Doorbell) => doorbell::look(vcpu),
-            Some(_) => timed::look(vcpu),
-            None => break,
-        }
+    let due = vcpu.deadlines.take(timer::now());
+    if due.has(Purpose::PhysicalTimer) {
+        timed::follow_physical(vcpu);
+    }
+    if due.has_any([Purpose::Watchdog, Purpose::Alarm]) {
+        timed::look(vcpu);
+    }
+    if due.has(Purpose::Doorbell) {
+        doorbell::look(vcpu);
     }
 }

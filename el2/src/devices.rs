@@ -192,6 +192,16 @@ fn gic_access(vcpu: &mut Vcpu, vm: &Vm, mmio: Mmio, private: bool) -> bool {
     true
 }
 
+/// Performs a byte written to the emulated UART where that changes nothing but the stream: whether the drainer has to be told. `None`: it has
+/// not been done.
+#[inline(always)]
+pub fn uart_send(vcpu: &Vcpu, vm: &Vm, esr: u64) -> Option<bool> {
+    let byte = vcpu.frame.get(exit::access_register(esr)) as u8;
+    vm.pl011
+        .try_use(|pl011| pl011.send_only(&vm.streams, byte))
+        .flatten()
+}
+
 /// Performs an access to the emulated UART. `mmio` has the offset in place of the IPA. `false`: the
 /// guest has to repeat it.
 #[inline(always)]
@@ -243,7 +253,7 @@ fn uart_changed(vcpu: &mut Vcpu, vm: &Vm, pl011: &mut Pl011, effect: Effect) {
         vcpu.notify(whom);
     }
     if effect.output {
-        output_waits();
+        output_waits(vcpu.vm.unwrap_or_default());
     }
 }
 
@@ -269,12 +279,10 @@ pub fn drain(vcpu: &mut Vcpu, flush: bool, received: bool) {
         return;
     };
     let next = service.drain(flush, received);
-    for (purpose, at) in [
-        (Purpose::Flush, next.flush),
-        (Purpose::Monitor, next.monitor),
-    ] {
-        if at.is_some() {
-            deadlines::set(vcpu, purpose, at);
-        }
+    if next.flush.is_some() {
+        deadlines::set(vcpu, Purpose::Flush, next.flush);
+    }
+    if next.monitor.is_some() {
+        deadlines::set(vcpu, Purpose::Monitor, next.monitor);
     }
 }

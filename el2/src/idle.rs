@@ -127,9 +127,10 @@ fn handle(vcpu: &mut Vcpu, taken: Taken) -> bool {
 /// nothing to print or no room. In the latter case the drainer sends a message when there is room
 /// again.
 fn say(vcpu: &mut Vcpu, unsaid: &mut Option<TextLine>) -> bool {
-    let (Some(report), Some(vm)) = (&mut vcpu.report, vcpu.vm.map(vm::vm)) else {
+    let (Some(report), Some(index)) = (&mut vcpu.report, vcpu.vm) else {
         return false;
     };
+    let vm = vm::vm(index);
     let next = match unsaid.take() {
         Some(line) => Some(line),
         // One report at a time, so that its lines stay together.
@@ -144,45 +145,48 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<TextLine>) -> bool {
         // Rows of statistics do not name their VM, so no other report may begin before they have
         // been sent. A VM that starts again does not wait for a UART.
         if report.is_brief() || vm.streams.log.is_empty() {
-            finish(vcpu, vm);
+            finish(vcpu, index);
             return true;
         }
-        return wait_for_space(vm, || vm.streams.log.is_empty());
+        return wait_for_space(index, vm, || vm.streams.log.is_empty());
     };
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
         let len = line.as_bytes().len();
         *unsaid = Some(line);
-        return wait_for_space(vm, || vm.streams.log.free() as usize >= len);
+        return wait_for_space(index, vm, || vm.streams.log.free() as usize >= len);
     }
-    output_waits();
+    output_waits(index);
     true
 }
 
 /// Asks the drainer for a message when the stream has room again. `true`: it has it already, as
 /// `has_room` says.
-fn wait_for_space(vm: &vm::Vm, has_room: impl FnOnce() -> bool) -> bool {
+fn wait_for_space(index: usize, vm: &vm::Vm, has_room: impl FnOnce() -> bool) -> bool {
     vm.streams.wants_space.want();
     if has_room() {
         vm.streams.wants_space.forget();
         return true;
     }
-    output_waits();
+    output_waits(index);
     false
 }
 
 /// Ends a report that has been printed: its VM may be done now, and perhaps all VMs are.
-fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
+fn finish(vcpu: &mut Vcpu, index: usize) {
     let last = lifecycle::said(vcpu);
     if last {
         // The stream is empty or nearly so, and nobody else writes to it before the turn is passed
         // on.
-        vm.streams.log.push_all(ALL_STOPPED_LINE.as_bytes());
+        vm::vm(index)
+            .streams
+            .log
+            .push_all(ALL_STOPPED_LINE.as_bytes());
     }
     let waiting = REPORT_TURN.pass();
     if last || vm::all_stopped() {
         // Not before: who drains the console switches the board off, and does not as long as somebody has the turn.
-        output_waits();
+        output_waits(index);
     }
     for other in 0..plan().vcpus.len() {
         if waiting.wrapping_shr(other as u32) & 1 != 0 {

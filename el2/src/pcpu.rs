@@ -2,7 +2,7 @@
 //! board's UART. One reference to it exists, held by the thread that runs.
 
 use bulkhead_abi::plan::{CpuPolicy, MAX_VMS, PAGE};
-use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
+use bulkhead_core::devices::deadlines::{Deadlines, Due, Purpose};
 use bulkhead_core::sched::balance::Balancer;
 use bulkhead_core::sched::balance::moves::Moves;
 use bulkhead_core::sched::bound::DRAIN_NS;
@@ -272,8 +272,8 @@ impl Pcpu {
         is_other
     }
 
-    /// Removes and returns a deadline of the pCPU itself that has passed.
-    pub fn take_deadline(&mut self, now: u64) -> Option<Purpose> {
+    /// Takes the deadlines of the pCPU itself that have passed.
+    pub fn take_deadlines(&mut self, now: u64) -> Due {
         let taken = self.deadlines.take(now);
         self.is_due_at();
         taken

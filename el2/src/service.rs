@@ -460,7 +460,7 @@ impl Entry {
     /// Tells the backend that the device has something to do.
     fn tell_backend(&mut self) {
         if self.console.is_some() {
-            output_waits();
+            output_waits(self.row.vm.into());
             self.untold = false;
             return;
         }

@@ -60,7 +60,13 @@ impl<const N: usize> Stream<N> {
     /// Producer: appends a byte; `false` if there is no room.
     #[inline]
     pub fn push(&self, byte: u8) -> bool {
-        let done = self.ring.push(byte);
+        self.push_below(byte, N as u32)
+    }
+
+    /// Producer: appends a byte to fewer than `most`, which are no more than fit; `false` if there are as many.
+    #[inline(always)]
+    pub fn push_below(&self, byte: u8, most: u32) -> bool {
+        let done = self.ring.push_below(byte, most);
         if done && byte == b'\n' {
             let lines = self.lines_in.load(Ordering::Relaxed).wrapping_add(1);
             self.lines_in.store(lines, Ordering::Release);
@@ -146,6 +152,8 @@ pub struct Streams {
 pub trait Sources {
     /// The number of VMs.
     fn count(&self) -> usize;
+    /// The VMs, one bit for each, that may have added something since this was asked last.
+    fn said(&self) -> u64;
     /// The streams of a VM.
     fn streams(&self, vm: usize) -> Option<&Streams>;
     /// The name of a VM, padded with 0.
@@ -159,12 +167,12 @@ pub trait Sources {
 pub enum Next {
     /// A byte for the UART.
     Byte(u8),
-    /// Not all VMs have been searched: ask again. At most [`LOOK`] VMs are searched in a call.
+    /// Not all VMs that may have output have been searched: ask again. At most [`LOOK`] VMs are searched in a call.
     Later,
     /// Nothing to print yet: a partial line waits for its rest, or all wait for that of the open
-    /// line. Ask again, with `flush`, at [`Mux::again_at`]. All VMs have been searched since the last byte, `Held` or `Empty`.
+    /// line. Ask again, with `flush`, at [`Mux::again_at`]. All VMs that may have output have been searched since the last byte, `Held` or `Empty`.
     Held,
-    /// Nothing to print. All VMs have been searched, as for `Held`.
+    /// Nothing to print. All VMs that may have output have been searched, as for `Held`.
     Empty,
 }
 
@@ -221,9 +229,13 @@ impl Speaker {
 pub struct Mux {
     speaker: Option<Speaker>,
     last: usize,
-    /// Number of VMs behind `last` that have been searched and had nothing to print.
-    looked: usize,
-    /// Whether one of them had a partial line.
+    /// VMs that may have output, one bit for each: those that have said something and were not found without output since.
+    waiting: u64,
+    /// Those of them that this round has not searched yet.
+    rest: u64,
+    /// Whether a round is under way.
+    searching: bool,
+    /// Whether one of those that it has searched had a partial line.
     held: bool,
     line_open: bool,
     /// The turn of the open line: when it is over if the line stays silent, how long that can be put
@@ -251,7 +263,9 @@ impl Mux {
         Self {
             speaker: None,
             last: 0,
-            looked: 0,
+            waiting: 0,
+            rest: 0,
+            searching: false,
             held: false,
             line_open: false,
             until: 0,
@@ -373,14 +387,14 @@ impl Mux {
             return next;
         }
         if let Some(speaker) = self.choose(sources, flush) {
-            self.looked = 0;
+            self.searching = false;
             self.held = false;
             return self.open(sources, speaker, now);
         }
-        if self.looked < sources.count() {
+        if self.rest != 0 {
             return Next::Later;
         }
-        self.looked = 0;
+        self.searching = false;
         let held = core::mem::take(&mut self.held);
         // Nobody has wanted to cut the open line.
         self.over_at = u64::MAX;
@@ -488,21 +502,30 @@ impl Mux {
         self.speaker.map(|speaker| speaker.vm)
     }
 
-    /// Chooses the next speaker, starting after the last one and the VMs that have been searched.
+    /// Chooses the next speaker among those who may have output and have not been searched in this round, starting after the last one.
     fn choose(&mut self, sources: &impl Sources, flush: bool) -> Option<Speaker> {
-        let count = sources.count();
+        if !self.searching {
+            self.searching = true;
+            self.waiting |= sources.said();
+            self.rest = self.waiting;
+        }
+        let up_to_last = 2u64.wrapping_shl(self.last as u32).wrapping_sub(1);
         for _ in 0..LOOK {
-            if self.looked >= count {
+            if self.rest == 0 {
                 break;
             }
-            self.looked = self.looked.wrapping_add(1);
-            let vm = self.last.wrapping_add(self.looked) % count;
-            let Some(streams) = sources.streams(vm) else {
+            let behind = self.rest & !up_to_last;
+            let from = if behind == 0 { self.rest } else { behind };
+            let (vm, bit) = (from.trailing_zeros() as usize, from & from.wrapping_neg());
+            self.rest ^= bit;
+            let streams = sources.streams(vm);
+            // The guest's output comes before the messages about it.
+            let output = streams.is_some_and(|streams| !streams.output.is_empty());
+            let log = streams.is_some_and(|streams| !streams.log.is_empty());
+            let Some(streams) = streams.filter(|_| output || log) else {
+                self.waiting ^= bit;
                 continue;
             };
-            // The guest's output comes before the messages about it.
-            let output = !streams.output.is_empty();
-            let log = !streams.log.is_empty();
             if output && self.line_open && self.speaker == Some(Speaker { vm, log: false }) {
                 // It goes on if nobody else wants to.
                 continue;

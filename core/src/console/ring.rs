@@ -61,8 +61,14 @@ impl<const N: usize> Ring<N> {
     /// Producer: appends a byte; `false` if there is no room.
     #[inline(always)]
     pub fn push(&self, byte: u8) -> bool {
+        self.push_below(byte, N as u32)
+    }
+
+    /// Producer: appends a byte to fewer than `most`, which are no more than fit; `false` if there are as many.
+    #[inline(always)]
+    pub fn push_below(&self, byte: u8, most: u32) -> bool {
         let head = self.head.load(Ordering::Relaxed);
-        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= N as u32 {
+        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= most {
             return false;
         }
         if let Some(place) = self.bytes.get((head & Self::MASK) as usize) {

@@ -30,16 +30,6 @@ impl Purpose {
     pub const BANDWIDTH: Self = Self::Watchdog;
     /// Number of purposes.
     pub const COUNT: usize = 7;
-    /// All purposes, in the order in which expired deadlines are handled.
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::PhysicalTimer,
-        Self::Watchdog,
-        Self::Alarm,
-        Self::Flush,
-        Self::Monitor,
-        Self::Balance,
-        Self::Doorbell,
-    ];
 }
 
 /// Deadlines by purpose, as values of the physical counter; `u64::MAX` is never.
@@ -68,11 +58,16 @@ impl Deadlines {
     /// Sets or clears the deadline of a purpose. Returns `true` if the earliest deadline has
     /// changed, so that the timer has to be programmed.
     pub fn set(&mut self, purpose: Purpose, at: Option<u64>) -> bool {
-        let before = self.soonest;
-        if let Some(place) = self.each.get_mut(purpose as usize) {
-            *place = at.unwrap_or(u64::MAX);
+        let (before, at) = (self.soonest, at.unwrap_or(u64::MAX));
+        let Some(place) = self.each.get_mut(purpose as usize) else {
+            return false;
+        };
+        let old = core::mem::replace(place, at);
+        if at <= before {
+            self.soonest = at;
+        } else if old == before {
+            self.soonest = self.each.iter().fold(u64::MAX, |next, at| next.min(*at));
         }
-        self.soonest = self.each.iter().fold(u64::MAX, |next, at| next.min(*at));
         self.soonest != before
     }
 
@@ -88,19 +83,34 @@ impl Deadlines {
         self.soonest <= now
     }
 
-    /// Takes an expired deadline. If it is called until it returns `None`, each purpose is returned
-    /// at most once, unless its handler sets a deadline that has expired already.
-    pub fn take(&mut self, now: u64) -> Option<Purpose> {
-        if !self.is_due(now) {
-            return None;
+    /// Takes all deadlines that have expired. What handles them may set one again that has expired already: that one comes next time.
+    pub fn take(&mut self, now: u64) -> Due {
+        let (mut due, mut soonest) = (0, u64::MAX);
+        for (purpose, at) in self.each.iter_mut().enumerate() {
+            if *at <= now {
+                due |= 1u32.wrapping_shl(purpose as u32);
+                *at = u64::MAX;
+            }
+            soonest = soonest.min(*at);
         }
-        let due = Purpose::ALL.into_iter().find(|purpose| {
-            self.each
-                .get(*purpose as usize)
-                .is_some_and(|at| *at <= now)
-        })?;
-        self.set(due, None);
-        Some(due)
+        self.soonest = soonest;
+        Due(due)
+    }
+}
+
+/// Purposes whose deadlines have expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due(u32);
+
+impl Due {
+    /// Whether that of a purpose has.
+    pub const fn has(self, purpose: Purpose) -> bool {
+        self.0.wrapping_shr(purpose as u32) & 1 != 0
+    }
+
+    /// Whether that of one of several has.
+    pub fn has_any<const N: usize>(self, purposes: [Purpose; N]) -> bool {
+        purposes.into_iter().any(|purpose| self.has(purpose))
     }
 }
 
@@ -108,6 +118,17 @@ impl Deadlines {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const COUNT: usize = Purpose::COUNT;
+    const ALL: [Purpose; COUNT] = [
+        Purpose::PhysicalTimer,
+        Purpose::Watchdog,
+        Purpose::Alarm,
+        Purpose::Flush,
+        Purpose::Monitor,
+        Purpose::Balance,
+        Purpose::Doorbell,
+    ];
 
     #[test]
     fn the_smallest_comes_next() {
@@ -117,9 +138,11 @@ mod tests {
         assert!(!deadlines.set(Purpose::Alarm, Some(900)));
         assert!(deadlines.set(Purpose::Watchdog, Some(100)));
         assert_eq!(deadlines.next(), Some(100));
-        assert_eq!(deadlines.take(99), None);
-        assert_eq!(deadlines.take(100), Some(Purpose::Watchdog));
-        assert_eq!(deadlines.take(100), None);
+        assert_eq!(deadlines.take(99), Due(0));
+        let due = deadlines.take(100);
+        assert!(due.has(Purpose::Watchdog) && due.has_any([Purpose::Alarm, Purpose::Watchdog]));
+        assert!(!due.has(Purpose::Alarm) && !due.has_any([Purpose::Alarm, Purpose::Flush]));
+        assert_eq!(deadlines.take(100), Due(0));
         assert_eq!(deadlines.next(), Some(500));
         assert!(deadlines.set(Purpose::Flush, None));
         assert_eq!(deadlines.next(), Some(900));
@@ -128,36 +151,35 @@ mod tests {
     #[test]
     fn every_purpose_is_served() {
         let mut deadlines = Deadlines::new();
-        for purpose in Purpose::ALL {
+        for purpose in ALL {
             deadlines.set(purpose, Some(1));
         }
-        let mut served = [false; Purpose::COUNT];
-        while let Some(purpose) = deadlines.take(1) {
-            served[purpose as usize] = true;
-        }
-        assert_eq!(served, [true; Purpose::COUNT]);
+        let due = deadlines.take(1);
+        assert!(ALL.into_iter().all(|purpose| due.has(purpose)));
+        assert_eq!(deadlines.next(), None);
     }
 
     proptest! {
-        /// Deadlines are handled in turn, none is forgotten, none comes early, and the loop ends.
+        /// No deadline is forgotten, none comes early or twice, and the soonest is known, however they are set, moved and cleared.
         #[test]
-        fn all_come_in_time(times in proptest::array::uniform7(0u64..1_000), step in 1u64..100) {
+        fn all_come_in_time(steps in prop::collection::vec((0..COUNT, prop::option::of(0u64..50), 0u64..9), 0..60)) {
             let mut deadlines = Deadlines::new();
-            for (purpose, at) in Purpose::ALL.into_iter().zip(times) {
-                deadlines.set(purpose, Some(at));
-            }
-            let mut came = 0;
+            let mut model = [None; COUNT];
             let mut now = 0;
-            while let Some(next) = deadlines.next() {
-                now = now.max(next) + step;
-                while let Some(purpose) = deadlines.take(now) {
-                    let place = Purpose::ALL.iter().position(|other| *other == purpose);
-                    prop_assert!(times[place.unwrap()] <= now);
-                    came += 1;
+            for (n, after, step) in steps {
+                let before = model.iter().flatten().min().copied();
+                model[n] = after.map(|after| now + after);
+                let soonest = model.iter().flatten().min().copied();
+                prop_assert_eq!(deadlines.set(ALL[n], model[n]), soonest != before);
+                prop_assert_eq!(deadlines.next(), soonest);
+                now += step;
+                prop_assert_eq!(deadlines.is_due(now), soonest.is_some_and(|at| at <= now));
+                let due = deadlines.take(now);
+                for (purpose, at) in ALL.into_iter().zip(&mut model) {
+                    prop_assert_eq!(due.has(purpose), at.take_if(|at| *at <= now).is_some());
                 }
-                prop_assert!(deadlines.next().is_none_or(|next| next > now));
+                prop_assert_eq!(deadlines.next(), model.iter().flatten().min().copied());
             }
-            prop_assert_eq!(came, Purpose::COUNT);
         }
     }
 }

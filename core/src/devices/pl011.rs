@@ -206,8 +206,21 @@ impl Pl011 {
         Effect::LINE
     }
 
-    /// Writes a byte to UARTDR. One for which there is no room is lost, as in a full FIFO.
+    /// Writes a byte to UARTDR where that changes nothing but the stream: whether the drainer has to be told. `None`: it has not been done.
     #[inline(always)]
+    pub fn send_only(&self, streams: &Streams, byte: u8) -> Option<bool> {
+        // There is room behind it, too.
+        let done = self.sent && streams.output.push_below(byte, OUTPUT - SPACE);
+        done.then(|| Self::tells(streams, byte, streams.output.len()))
+    }
+
+    /// Whether the drainer has to be told of `byte`, with which the stream has `waiting` bytes.
+    #[inline(always)]
+    fn tells(streams: &Streams, byte: u8, waiting: u32) -> bool {
+        Stream::<{ OUTPUT as usize }>::is_news(byte, waiting) || streams.eager.load(Relaxed) != 0
+    }
+
+    /// Writes a byte to UARTDR. One for which there is no room is lost, as in a full FIFO.
     pub fn send(&mut self, streams: &Streams, byte: u8) -> Effect {
         streams.output.push(byte);
         // Not before the byte is in the stream: the draining pCPU sees either that or the notification.
@@ -215,8 +228,7 @@ impl Pl011 {
         let roomy = waiting <= OUTPUT - SPACE;
         Effect {
             line: !(roomy && self.sent) && self.set_sent(streams, roomy),
-            output: Stream::<{ OUTPUT as usize }>::is_news(byte, waiting)
-                || streams.eager.load(Relaxed) != 0,
+            output: Self::tells(streams, byte, waiting),
         }
     }
 
@@ -238,6 +250,7 @@ impl Pl011 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn flags_follow_the_streams() {
@@ -254,6 +267,31 @@ mod tests {
         assert_eq!(uart.read(&streams, FR).0 & FR_RXFE, 0);
         assert_eq!(uart.read(&streams, DR).0, 0x62);
         assert_eq!(uart.read(&streams, DR).0, 0, "an empty FIFO reads as zero");
+    }
+
+    /// What the short way does is what the long one does, and it does nothing where the interrupt has to move.
+    #[test]
+    fn a_byte_that_only_goes_into_the_stream_is_told_of_as_any_other() {
+        let (mut uart, streams) = (Pl011::new(), Streams::default());
+        let (mut long, other) = (Pl011::new(), Streams::default());
+        assert_eq!(uart.send_only(&streams, b'a'), None, "the interrupt comes");
+        assert!(streams.output.is_empty());
+        for (uart, streams) in [(&mut uart, &streams), (&mut long, &other)] {
+            assert!(uart.send(streams, b'a').line);
+        }
+        let mut told = Vec::new();
+        for byte in b"bc\nd".iter().cycle().take(2000) {
+            let output = long.send(&other, *byte).output;
+            match uart.send_only(&streams, *byte) {
+                Some(tells) => told.push(tells == output),
+                None => break,
+            }
+        }
+        assert_eq!(streams.output.len(), OUTPUT - SPACE);
+        assert_eq!(told, [true; (OUTPUT - SPACE) as usize - 1]);
+        streams.output.pop();
+        streams.eager.store(1, Relaxed);
+        assert_eq!(uart.send_only(&streams, b'e'), Some(true));
     }
 
     #[test]

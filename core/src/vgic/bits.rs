@@ -348,7 +348,27 @@ impl Cpu {
         if due == 0 {
             return Notify::NOBODY;
         }
-        self.changed(dist, host, vcpu, word, due)
+        if word == 0 {
+            return self.changed(dist, host, vcpu, word, due);
+        }
+        self.pended(dist, host, word, due)
+    }
+
+    /// Has the owners of SPIs look that have become pending: this vCPU as it would if another pCPU had made them pending.
+    #[inline(never)]
+    fn pended<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let Notify(whom) = dist.mark_owners_of_spis(word, bits);
+        let me = mask(self.number) as u8;
+        if whom & me == 0 {
+            return Notify(whom);
+        }
+        Notify(whom & !me) | self.on_notify_slow(dist, host)
     }
 
     /// Makes interrupts pending of which some are backed by hardware.

@@ -33,8 +33,8 @@ impl Cpu {
         latch.load(Acquire) & self.direct() == 0 && self.direct() != 0
     }
 
-    /// Delivers an edge that another pCPU has made pending (a device, a doorbell), while a list register is free and nothing else is to be
-    /// done. `None`: there is more to it, and [`Cpu::sync_lrs`] follows. A leaf but for what ended before, so that the path of an interrupt
+    /// Delivers an SPI that has become pending without a line (an edge of a device, a doorbell, GICD_ISPENDR), while a list register is free and
+    /// nothing else is to be done. `None`: there is more to it, and [`Cpu::sync_lrs`] follows. A leaf but for what ended before, so that the path of an interrupt
     /// needs no stack for it.
     #[inline(never)]
     pub fn take_edge<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Option<Notify> {
@@ -46,7 +46,7 @@ impl Cpu {
         let usable = host.usable();
         let free = host.empty() & usable;
         let all_free = free == usable;
-        // Words in which an interrupt has more to it than to be an edge.
+        // Words in which an interrupt has more to it than to be in the latch.
         let special =
             self.ready_words | self.latched.some() | self.by_register.some() | self.asked.some();
         if busy & special | self.waiting.some() | self.spilled.some() != 0
@@ -59,13 +59,14 @@ impl Cpu {
         {
             return None;
         }
-        let fixed = bank.hw.load(Relaxed) | !bank.edge.load(Relaxed);
+        let (hw, level) = (bank.hw.load(Relaxed), !bank.edge.load(Relaxed));
         let mine = owns.load(Acquire) & bank.deliverable(dist.groups());
-        let wanted = (bank.latch.load(SeqCst) | bank.up() & fixed) & mine;
+        let lines = bank.up() & (hw | level);
+        let wanted = (bank.latch.load(SeqCst) | lines) & mine;
         let held = holds.load(Relaxed);
         // One that it holds may be in a list register that is in use.
         let mut taken = wanted.is_power_of_two()
-            && wanted & fixed == 0
+            && wanted & (hw | lines) == 0
             && (all_free || wanted & held == 0)
             && bank.held.fetch_or(wanted, SeqCst) & !held & wanted == 0;
         if taken {
@@ -84,9 +85,13 @@ impl Cpu {
         let intid = (word as u32).wrapping_mul(32) | wanted.trailing_zeros();
         self.last = intid;
         self.inside = 0;
-        // As [`Cpu::entry`] has it for an edge that is not of hardware.
+        // As [`Cpu::claim`] and [`Cpu::entry`] have it for one that is not of hardware.
         let group1 = bank.group.load(Relaxed) & wanted != 0;
-        let entry = lr::entry(intid, dist.priority(self.number, intid), group1);
+        let mut entry = lr::entry(intid, dist.priority(self.number, intid), group1);
+        if wanted & level != 0 {
+            self.latched.add(word, wanted);
+            entry |= lr::EOI;
+        }
         host.set_lr(free.trailing_zeros(), entry | lr::PENDING);
         if all_free && held & !wanted != 0 {
             return self.release_others(dist, word, wanted);

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_abi::refused;
 use bulkhead_core::console::text::TextLine;
 
-use super::state::output_waits;
+use super::state::wake_drainer;
 use crate::hw::{cpu, fault};
 use crate::vcpu::Vcpu;
 
@@ -20,7 +20,7 @@ static FOUND: AtomicU32 = AtomicU32::new(0);
 pub fn refuse(vcpu: &mut Vcpu, colours: u32) -> ! {
     let found = IS_FOUND | (vcpu.index as u32) << 8 | colours;
     FOUND.store(found, Ordering::Relaxed);
-    output_waits();
+    wake_drainer();
     while vcpu.console().is_none() {
         cpu::wait();
     }

@@ -9,7 +9,7 @@ use bulkhead_core::console::text::TextLine;
 use bulkhead_core::monitor::{Action, Step};
 
 use crate::console::other_cache;
-use crate::console::state::{AWAKE, Console};
+use crate::console::state::{AWAKE, Console, SAID};
 use crate::hw::timer;
 use crate::mailbox;
 use crate::managers;
@@ -34,6 +34,9 @@ struct Vms<'a>(&'a [Vm]);
 impl Sources for Vms<'_> {
     fn count(&self) -> usize {
         self.0.len()
+    }
+    fn said(&self) -> u64 {
+        SAID.take()
     }
     fn streams(&self, index: usize) -> Option<&Streams> {
         (index < self.0.len()).then(|| &vm::vm(index).streams)
@@ -82,8 +85,14 @@ fn rest_until(began: Now) -> u64 {
 impl Console {
     /// Lets the monitor print its next line, or ask for the data it needs for that; `true` if it
     /// printed a line.
+    #[inline(always)]
     fn monitor_turn(&mut self, now: Now, again: &mut Again) -> bool {
-        if !MONITOR || self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms), now) {
+        MONITOR && !self.monitor.is_idle() && self.monitor_says(now, again)
+    }
+
+    #[inline(never)]
+    fn monitor_says(&mut self, now: Now, again: &mut Again) -> bool {
+        if !self.mux.is_free(&Vms(plan().vms), now) {
             return false;
         }
         let time = [timer::now(), timer::frequency()];
@@ -167,7 +176,10 @@ impl Console {
         while room != 0 && self.uart.has_space() {
             room = room.wrapping_sub(1);
             // Nor does a line that never ends keep the monitor waiting.
-            if MONITOR && (self.monitor_first || self.mux.is_over(&vms, now)) {
+            if MONITOR
+                && !self.monitor.is_idle()
+                && (self.monitor_first || self.mux.is_over(&vms, now))
+            {
                 self.monitor_turn(now, &mut again);
             }
             let next = self.mux.next(&vms, flush, now);

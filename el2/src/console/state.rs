@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_core::console::keys::{Hold, Keys};
 use bulkhead_core::console::mux::Mux;
 use bulkhead_core::monitor::{Monitor, Shares};
-use bulkhead_core::sync::Awake;
+use bulkhead_core::sync::{Awake, Said};
 
 use crate::hw::uart::Uart;
 use crate::mailbox;
@@ -14,6 +14,8 @@ use crate::mailbox;
 static SHARES: Shares = Shares::new();
 /// Whether the drainer knows that there is something to do, and looks again without being told.
 pub(super) static AWAKE: Awake = Awake::new();
+/// The VMs that have said something since the drainer looked, by their rows.
+pub(super) static SAID: Said = Said::new();
 /// The index of the pCPU that drains the console.
 static DRAINER: AtomicU32 = AtomicU32::new(0);
 
@@ -27,9 +29,15 @@ pub fn set_drainer(index: usize) {
     DRAINER.store(index as u32, Ordering::Relaxed);
 }
 
-/// Tells the pCPU that drains the console that there is output. It drains in an exit of its own,
+/// Tells the pCPU that drains the console that there is output of a VM. It drains in an exit of its own,
 /// also if it is this pCPU.
-pub fn output_waits() {
+pub fn output_waits(vm: usize) {
+    SAID.say(vm);
+    wake_drainer();
+}
+
+/// Tells the pCPU that drains the console that it has something to look at which is no VM's output.
+pub fn wake_drainer() {
     if AWAKE.wake() {
         mailbox::send(mailbox::of_pcpu(drainer()), mailbox::CONSOLE);
     }

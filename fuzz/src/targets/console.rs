@@ -1,8 +1,9 @@
 //! The multiplexer and the keys: guests and the person at the terminal say what they like.
 
 use bulkhead_core::console::keys::{Key, Keys};
-use bulkhead_core::console::mux::{Mux, Next, Now, Sources, Streams, TURN_MS};
+use bulkhead_core::console::mux::{Mux, Next, Now, OUTPUT, Sources, Stream, Streams, TURN_MS};
 use bulkhead_core::console::text::TextLine;
+use bulkhead_core::sync::Said;
 
 use crate::Target;
 use crate::engine::Input;
@@ -15,7 +16,8 @@ pub const TARGET: Target = Target {
     run,
 };
 
-struct Vms(Vec<Streams>);
+/// VMs, and which of them have said something.
+struct Vms(Vec<Streams>, Said);
 
 impl Sources for Vms {
     fn count(&self) -> usize {
@@ -23,6 +25,9 @@ impl Sources for Vms {
     }
     fn streams(&self, vm: usize) -> Option<&Streams> {
         self.0.get(vm)
+    }
+    fn said(&self) -> u64 {
+        self.1.take()
     }
     fn name(&self, _: usize) -> &[u8] {
         b"vm\0\0"
@@ -52,7 +57,10 @@ fn drain(mux: &mut Mux, vms: &Vms, flush: bool, now: Now, out: &mut Vec<u8>) {
 fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let count = 1 + input.below(4);
-    let vms = Vms((0..count).map(|_| Streams::default()).collect());
+    let vms = Vms(
+        (0..count).map(|_| Streams::default()).collect(),
+        Said::new(),
+    );
     let mut said = vec![Vec::new(); count];
     let (mut mux, mut keys) = (Mux::new(), Keys::new(0));
     let mut out = Vec::new();
@@ -68,8 +76,12 @@ fn run(bytes: &[u8]) {
             // Bytes that are part of a label or of colours would make the output hard to judge.
             0..=2 if byte.is_ascii_alphanumeric() || byte == b'\n' => {
                 let byte = byte.to_ascii_uppercase();
-                if vms.0[vm].output.push(byte) {
+                let output = &vms.0[vm].output;
+                if output.push(byte) {
                     said[vm].push(byte);
+                }
+                if Stream::<{ OUTPUT as usize }>::is_news(byte, output.len()) {
+                    vms.1.say(vm);
                 }
             }
             3 => {
@@ -79,6 +91,7 @@ fn run(bytes: &[u8]) {
             }
             4 => {
                 vms.0[vm].log.push_all(b"log\n");
+                vms.1.say(vm);
             }
             5 => {
                 let mut line = TextLine::new();

@@ -37,6 +37,8 @@ pub mod report_turn;
 pub mod requests;
 #[path = "../../../core/src/console/ring.rs"]
 pub mod ring;
+#[path = "../../../core/src/sync/said.rs"]
+pub mod said;
 #[path = "../../../core/src/sched/mod.rs"]
 pub mod sched;
 #[path = "../../../core/src/sync/stage2_claim.rs"]

@@ -51,10 +51,49 @@ fn an_edge_goes_into_a_list_register_with_what_it_has_now() {
     is_taken::<false>();
 }
 
+/// A level-sensitive interrupt that a register write makes pending is pending until it has been taken, and then as its line is.
+fn pends<const V: bool>() {
+    let mut vm = edges::<V>();
+    for up in [false, true] {
+        let writes = vm.boards[0].writes;
+        vm.bits(0, 4, 1, 1 << 4);
+        assert_eq!(
+            vm.boards[0].writes,
+            writes + 1,
+            "the short cut writes its list register"
+        );
+        let entry = vm.boards[0].lrs[1];
+        assert_eq!(lr::vintid(entry), 36);
+        assert_eq!(
+            entry & (lr::STATE | lr::HW | lr::EOI),
+            lr::PENDING | lr::EOI
+        );
+        assert_eq!(vm.cpus[0].latched.get(1), 1 << 4);
+        assert_eq!(vm.dist.bank(0, 1).latch.load(SeqCst), 0);
+        if up {
+            vm.line(0, 36, true);
+            assert!(vm.cpus[0].latched.get(1) == 1 << 4 || vm.boards[0].lrs[1] & lr::PENDING != 0);
+        }
+        assert_eq!(vm.acknowledge(0), Some(36));
+        vm.end(0, 36);
+        vm.settle();
+        let again = vm.boards[0]
+            .held()
+            .any(|entry| lr::vintid(entry) == 36 && entry & lr::PENDING != 0);
+        assert_eq!(again, up, "as its line is");
+    }
+}
+
+#[test]
+fn what_a_register_write_makes_pending_goes_into_a_list_register() {
+    pends::<true>();
+    pends::<false>();
+}
+
 /// One condition after the other that the short cut must not pass over, and what the guest takes then.
 fn leaves<const V: bool>() {
     type Set<const V: bool> = fn(&mut Vm<V>);
-    let conditions: [(&str, Set<V>, &[u32]); 8] = [
+    let conditions: [(&str, Set<V>, &[u32]); 9] = [
         ("two at once", |vm| post(vm, 34), &[33, 34]),
         ("an SGI with it", |vm| vm.post_sgi(1, 1, 3), &[3, 33]),
         (
@@ -63,6 +102,14 @@ fn leaves<const V: bool>() {
                 let _ = vm.dist.post_line(36, true, 0);
             },
             &[33],
+        ),
+        (
+            "its line with it",
+            |vm| {
+                vm.dist.bank(0, 1).latch.store(1 << 4, SeqCst);
+                let _ = vm.dist.post_line(36, true, 0);
+            },
+            &[],
         ),
         (
             "disabled meanwhile",
