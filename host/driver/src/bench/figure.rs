@@ -1,7 +1,7 @@
 //! A figure: a value, what stands beside it, and its budget.
 
 use bulkhead_profiler::Cost;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::budgets::Budget;
 
@@ -48,7 +48,8 @@ pub struct Figure {
 }
 
 /// A part of a figure, or something reported apart from it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Part {
     /// Name, such as that of a function of EL2.
     pub name: String,

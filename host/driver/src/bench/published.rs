@@ -6,13 +6,15 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::budgets::{Budget, Budgets};
-use super::figure::Figure;
+use super::figure::{Figure, Part};
 use super::table::number;
 use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
 
 /// The file, from the root of the repository.
 pub const FILE: &str = "lab/figures.toml";
+/// The unit of ratios.
+const RATIO: &str = "percent";
 /// The figures of the README.
 const FIRST: [&str; 6] = [
     "vtimer_irq",
@@ -53,6 +55,31 @@ pub struct Value {
     /// Load and store instructions in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<f64>,
+    /// What the parts of a ratio are, with their unit.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+    /// The raw values that a ratio is made of. A record that was made before they were kept has none.
+    #[serde(default, rename = "part", skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+impl Value {
+    /// What is kept of a figure. Only ratios keep their parts: what they compare cannot be seen in them.
+    fn of(figure: &Figure) -> Self {
+        let (note, parts) = match figure.unit.as_str() {
+            RATIO => (figure.note.clone(), figure.parts.clone()),
+            _ => (String::new(), Vec::new()),
+        };
+        Self {
+            name: figure.name.clone(),
+            value: figure.value,
+            sysregs: figure.sysregs,
+            barriers: figure.barriers,
+            memory: figure.memory,
+            note,
+            parts,
+        }
+    }
 }
 
 /// The ceiling, and the one that was asked for if it does not hold yet.
@@ -82,16 +109,9 @@ impl Published {
     /// The same record with other figures.
     #[must_use]
     pub fn with(self, commit: String, figures: &[Figure]) -> Self {
-        let figures = figures.iter().map(|figure| Value {
-            name: figure.name.clone(),
-            value: figure.value,
-            sysregs: figure.sysregs,
-            barriers: figure.barriers,
-            memory: figure.memory,
-        });
         Self {
             commit,
-            figures: figures.collect(),
+            figures: figures.iter().map(Value::of).collect(),
             ..self
         }
     }
@@ -169,10 +189,32 @@ impl Published {
              | name | operation | value | ceiling | goal | best peer | system registers | barriers | memory |\n\
              | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |\n\
              {rows}\n\
+             {}\
              The longest exit in all system tests together, hostile guests included, is {} instructions: `./bulkhead test` holds it to the same ceiling. Interrupts of \
              a GPPT VM, beside the bare board and the virtual GIC: [ADR 16](../adr/0016-gppt.md).\n",
-            self.commit, self.longest_of_tests
+            self.commit,
+            self.ratios(),
+            self.longest_of_tests
         ))
+    }
+
+    /// The section of the page with the raw values of ratios; empty if none were kept.
+    fn ratios(&self) -> String {
+        let mut rows = String::new();
+        for one in &self.figures {
+            for Part { name, value } in &one.parts {
+                let _ = writeln!(rows, "| `{}` | {} | {name} | {value} |", one.name, one.note);
+            }
+        }
+        if rows.is_empty() {
+            return rows;
+        }
+        format!(
+            "What ratios are made of:\n\n\
+             | figure | what | of which | raw value |\n\
+             | --- | --- | --- | ---: |\n\
+             {rows}\n"
+        )
     }
 
     /// The table of the README.
@@ -250,6 +292,51 @@ mod tests {
         assert_eq!(other.figures[0].memory, Some(38.5));
         let why = other.page(&budgets).expect_err("figures are missing");
         assert!(why.contains("lab/budgets.toml"), "{why}");
+    }
+
+    #[test]
+    fn the_raw_values_of_a_ratio_are_kept_and_stand_on_the_page() {
+        let (published, budgets) = both();
+        let part = |name: &str, value| Part {
+            name: name.to_owned(),
+            value,
+        };
+        let with_parts = |name: &str| Figure {
+            note: "nanoseconds to its init".to_owned(),
+            parts: vec![part("as a VM", 1017), part("on the bare board", 1011)],
+            ..figure(name, 100.5)
+        };
+        let all = budgets
+            .figures
+            .iter()
+            .map(|budget| with_parts(&budget.name));
+        let kept = published.with("abc".to_owned(), &all.collect::<Vec<_>>());
+        let read: Published = toml::from_str(&kept.text().expect("TOML")).expect("as it was");
+        assert_eq!(read, kept);
+        let page = read.page(&budgets).expect("the same figures");
+        for row in [
+            "| `linux_boot_ratio` | nanoseconds to its init | as a VM | 1017 |\n",
+            "| `linux_boot_ratio` | nanoseconds to its init | on the bare board | 1011 |\n",
+            "| `rt_latency_ratio` | nanoseconds to its init | as a VM | 1017 |\n",
+        ] {
+            assert_eq!(page.matches(row).count(), 1, "{row}");
+        }
+        // What others are made of is no part of the record.
+        assert!(!page.contains("| `hvc_null` | nanoseconds"), "{page}");
+    }
+
+    #[test]
+    fn a_record_without_raw_values_is_read_and_its_page_has_no_table_of_them() {
+        let (mut published, budgets) = both();
+        for figure in &mut published.figures {
+            figure.parts.clear();
+            figure.note.clear();
+        }
+        let text = published.text().expect("TOML");
+        assert!(!text.contains("[[figure.part]]"), "{text}");
+        let read: Published = toml::from_str(&text).expect("a record");
+        let page = read.page(&budgets).expect("the same figures");
+        assert!(!page.contains("raw value"), "{page}");
     }
 
     #[test]
