@@ -29,11 +29,10 @@ const FILES: [(&str, &str); 11] = [
 const OVERLAYS: &str = "tests/fixtures/overlays/explain";
 /// Codes without examples: they need what was not built or fetched, a board that QEMU makes, or more lines than
 /// anybody would read.
-const WITHOUT_EXAMPLE: [Code; 8] = [
+const WITHOUT_EXAMPLE: [Code; 7] = [
     Code::DoorbellMany,
     Code::DoorbellSpi,
     Code::ImageAbsent,
-    Code::InterruptsEvents,
     Code::MemoryImage,
     Code::PlanLarge,
     Code::VirtioMany,

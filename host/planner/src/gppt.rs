@@ -167,8 +167,8 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     }
 }
 
-/// Warns of a board without the firmware whose events are to get the VM's CPU back. No error: EL2 asks the
-/// firmware that is there, and another one may be when the image is started.
+/// Reports a VM whose CPU is to be got back by events that the board's firmware has not, and warns where nobody knows whether
+/// it has them: EL2 asks when it starts, and refuses the plan if it has none.
 pub(super) fn check_events(
     (spec, system): (&VmSpec, &System),
     board: &Board,
@@ -176,33 +176,42 @@ pub(super) fn check_events(
 ) {
     let mode = spec.interrupts.gppt(board.gic());
     let asks = spec.interrupts.reclaim == Reclaim::Sdei && mode.is_some_and(Mode::has_events);
-    if board.has_events() != Some(false) || !asks {
+    let has_events = board.has_events();
+    let Some(span) = spec.interrupts.reclaim_stated.clone().filter(|_| asks) else {
+        return;
+    };
+    if has_events == Some(true) {
         return;
     }
     let place = system.board.as_ref().map(|board| board.firmware_place());
-    let help = match board.emulated {
-        Some(_) => "add firmware = \"tf-a\" to [board], or leave `reclaim` out",
-        None => {
+    let name = &spec.name.value;
+    let (code, what, why) = match has_events {
+        Some(_) => (
+            Code::InterruptsEvents,
+            format!("nothing gets the CPU of `{name}` back"),
+            "by events of the firmware, and this board has none",
+        ),
+        None => (
+            Code::InterruptsEventsUnknown,
+            format!("it is not known whether anything gets the CPU of `{name}` back"),
+            "by events of the firmware, which may have none: then EL2 refuses the plan when it starts",
+        ),
+    };
+    let help = match (board.emulated.is_some(), has_events) {
+        (true, _) => "add firmware = \"tf-a\" to [board], or leave `reclaim` out",
+        (false, Some(_)) => {
+            "leave `reclaim` out, or say firmware = \"tf-a\" in [board] if the board's firmware has them"
+        }
+        (false, None) => {
             "say firmware = \"tf-a\" in [board] if the board's firmware has them, else leave `reclaim` out"
         }
     };
-    if let Some(span) = &spec.interrupts.reclaim_stated {
-        findings.push(
-            Finding::new(
-                Code::InterruptsEvents,
-                format!(
-                    "EL2 will refuse to get the CPU of `{}` back",
-                    spec.name.value
-                ),
-            )
-            .at(
-                span.clone(),
-                "by events of the firmware, and this board has none",
-            )
+    findings.push(
+        Finding::new(code, what)
+            .at(span, why)
             .also(place, "this board")
             .help(help),
-        );
-    }
+    );
 }
 
 /// Warns of a program that reads its priority mask in a mode in which that masks nothing, if nobody has chosen the mode.

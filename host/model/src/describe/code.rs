@@ -106,6 +106,7 @@ pub enum Code {
     ImageUnknown,
     ImageUnreadable,
     InterruptsEvents,
+    InterruptsEventsUnknown,
     InterruptsMask,
     InterruptsOwn,
     InterruptsReclaim,
@@ -191,7 +192,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 161] = [
+    pub const ALL: [Self; 162] = [
         Self::BandwidthBoard,
         Self::BandwidthMode,
         Self::BandwidthValue,
@@ -272,6 +273,7 @@ impl Code {
         Self::ImageUnknown,
         Self::ImageUnreadable,
         Self::InterruptsEvents,
+        Self::InterruptsEventsUnknown,
         Self::InterruptsMask,
         Self::InterruptsOwn,
         Self::InterruptsReclaim,
@@ -438,6 +440,7 @@ impl Code {
             Self::ImageUnknown => "bulkhead::image::unknown",
             Self::ImageUnreadable => "bulkhead::image::unreadable",
             Self::InterruptsEvents => "bulkhead::interrupts::events",
+            Self::InterruptsEventsUnknown => "bulkhead::interrupts::events-unknown",
             Self::InterruptsMask => "bulkhead::interrupts::mask",
             Self::InterruptsOwn => "bulkhead::interrupts::own",
             Self::InterruptsReclaim => "bulkhead::interrupts::reclaim",
@@ -529,8 +532,7 @@ impl Code {
 
     /// Subject of the finding: the first part of the short name, such as `pcpu`.
     pub fn subject(self) -> &'static str {
-        let (subject, _) = self.short().split_once("::").unwrap_or_default();
-        subject
+        self.short().split_once("::").unwrap_or_default().0
     }
 
     /// The code of this name, whole or short.
@@ -548,7 +550,7 @@ impl Code {
             | Self::ConsoleUnheard
             | Self::DiskRoot
             | Self::ImageAbsent
-            | Self::InterruptsEvents
+            | Self::InterruptsEventsUnknown
             | Self::InterruptsMask
             | Self::InterruptsWatchdog
             | Self::NetworkAlone

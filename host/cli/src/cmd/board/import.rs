@@ -558,7 +558,8 @@ mod tests {
         let events = "interrupts = \"gppt\"\nreclaim = \"sdei\"\n";
         let found = |imported| checked(imported, "", events);
         assert_eq!(found("tf-a"), []);
-        assert_eq!(found("el3"), []);
+        assert_eq!(found("el3"), [Code::InterruptsEventsUnknown]);
         assert_eq!(found("tf-a-no-sdei"), [Code::InterruptsEvents]);
+        assert_eq!(found("none"), [Code::InterruptsEvents]);
     }
 }
