@@ -41,6 +41,8 @@ static STAYS: AtomicBool = AtomicBool::new(false);
 static CRASHES: AtomicBool = AtomicBool::new(false);
 /// The running priority in that handler was the same afterwards.
 static SAME: AtomicBool = AtomicBool::new(false);
+/// The running priority that this handler read.
+static RUNNING: AtomicU32 = AtomicU32::new(0);
 /// Count of unexpected interrupts.
 static SPURIOUS: AtomicU32 = AtomicU32::new(0);
 /// It sleeps with its CPU interface open.
@@ -78,7 +80,7 @@ fn main(board: &'static Board) {
     alive::check_some("at first", alive::LOW_SGIS);
     if life == 0 {
         masked();
-        in_a_handler();
+        in_a_handler(board.argument("running"));
         by_its_own_means();
         flooded();
         queued();
@@ -164,8 +166,8 @@ fn masked() {
     alive::check_some("after both", alive::LOW_SGIS);
 }
 
-/// In the handler of an interrupt that is the most urgent of all.
-fn in_a_handler() {
+/// In the handler of an interrupt that is the most urgent of all, whose running priority reads as `running` says.
+fn in_a_handler(running: Option<u64>) {
     gic::set_priority(HELD, 0);
     gic::set_binary_point(7);
     sysreg::irq_on();
@@ -182,6 +184,9 @@ fn in_a_handler() {
         SAME.load(Relaxed),
         "it changed",
     );
+    if let Some(running) = running {
+        check::equal("what that reads as", RUNNING.load(Relaxed).into(), running);
+    }
     gic::set_binary_point(0);
     alive::check_some("after a handler", alive::LOW_SGIS);
 }
@@ -270,6 +275,7 @@ fn on_irq(_entered: u64) {
         HELD if CRASHES.load(Relaxed) => ruin::crash(),
         HELD if STAYS.swap(false, Relaxed) => {
             let before = gic::running_priority();
+            RUNNING.store(before.into(), Relaxed);
             hold(3, || {});
             SAME.store(gic::running_priority() == before, Relaxed);
         }

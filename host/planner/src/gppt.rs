@@ -25,6 +25,26 @@ pub(super) fn number(mode: Option<Mode>) -> InterruptMode {
     }
 }
 
+/// What masks interrupts of a VM in this mode, and what the register of the running priority shows its handlers. FreeRTOS' port
+/// asserts on that one.
+///
+/// In a mode without traps in which HCR_EL2.FMO is set both are those of the virtual CPU interface, on which the guest's
+/// interrupts are not active (IHI 0069H, 12.2). Else they are the board's, or EL2 converts what it reads there.
+pub(super) fn masks(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Recoverable | Mode::Revocable => {
+            "PSTATE.DAIF masks them; ICC_RPR_EL1 reads 0xff, as with no interrupt active, in handlers, too"
+        }
+        Mode::PmrTrapped | Mode::RevocableTrapped => {
+            "PSTATE.DAIF and ICC_PMR_EL1 mask them; ICC_RPR_EL1 reads the handler's priority, by an exit"
+        }
+        Mode::PmrDirect => {
+            "PSTATE.DAIF and ICC_PMR_EL1 mask them; ICC_RPR_EL1 reads the handler's priority"
+        }
+        Mode::V2 => "PSTATE.DAIF and GICC_PMR mask them; GICC_RPR reads the handler's priority",
+    }
+}
+
 /// Whether the mode leaves a choice how EL2 gets the CPU back, and `reclaim` is one of the choices. With each of them
 /// EL2 cannot take an interrupt of its own while the VM runs.
 pub(super) fn has_choice(mode: Mode, reclaim: Reclaim) -> bool {

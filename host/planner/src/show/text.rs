@@ -13,6 +13,7 @@ use super::{
     shown_colours, vcpu_name,
 };
 use super::{caches, colours_cost, declared, virtio};
+use crate::gppt::masks;
 use crate::ipa::PMEM;
 use crate::{
     Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, Share, StopWay, costs, percent, usage,
@@ -382,6 +383,7 @@ fn write_interrupts(planned: &Planned, vm: &PlannedVm, out: &mut String) -> std:
         writeln!(out, "             reclaim {how} ({})", vm.reclaim_why)?;
     }
     writeln!(out, "             {lacks}")?;
+    writeln!(out, "             {}", masks(mode))?;
     if mode == Mode::PmrDirect {
         let mut others = planned.vms.iter().filter(|other| other.name != vm.name);
         let lent = others.find(|other| other.devices.iter().any(|(_, irqs)| !irqs.is_empty()));
