@@ -1,6 +1,7 @@
 //! Good descriptions become the plans that they ask for.
 
 mod colours;
+mod priorities;
 
 use std::path::Path;
 
