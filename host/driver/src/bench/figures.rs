@@ -96,8 +96,13 @@ pub fn figures(
                 figure.parts = runs.gppt.kicks().chain(runs.gppt_gicv2.kicks()).collect();
                 figure
             }
-            "kick_direct" => runs.gppt.kick(budget, &["pmr-direct", "revocable"])?,
-            "kick_v2" => runs.gppt_gicv2.kick(budget, &["gicv2"])?,
+            "kick_direct" => runs.gppt.kick(
+                budget,
+                &["pmr-direct", "revocable", "revocable-pmr-trapped"],
+            )?,
+            "kick_v2" => runs
+                .gppt_gicv2
+                .kick(budget, &["gicv2", "gicv2 with firmware"])?,
             "longest_exit" => {
                 let all = others
                     .iter()

@@ -192,7 +192,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         let folder = tempfile::tempdir().map_err(|error| realtime::cannot(&error))?;
         for shape in Shape::ALL {
             let shape = Subject::build_shape(gic, shape, folder.path())?;
-            run.take_worse(shape.run(&el2)?);
+            run.take_worse(shape.run(&Program::read(&shape.el2)?)?);
         }
         Ok::<_, Failure>((run, el2))
     };

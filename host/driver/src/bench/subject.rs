@@ -107,18 +107,20 @@ fn plain(stopped: Stopped) -> Failure {
     }
 }
 
-/// What a system has more of than it usually has when it is measured.
+/// How a system differs from the one that is measured first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// vCPUs in the VM that is measured.
     Vcpus,
     /// Other VMs.
     Vms,
+    /// Less of EL2: the profile `static`, which the system gets without the monitor.
+    Static,
 }
 
 impl Shape {
     /// All shapes.
-    pub const ALL: [Self; 2] = [Self::Vcpus, Self::Vms];
+    pub const ALL: [Self; 3] = [Self::Vcpus, Self::Vms, Self::Static];
 }
 
 /// pCPUs of the system that is measured, which has a vCPU for each.
@@ -148,22 +150,30 @@ impl Subject {
         Self::build_one(system, "bench", last, make)
     }
 
-    /// Builds the same system in another shape, which must cost nobody anything: its VM with as many vCPUs as one can have, or as many other
-    /// VMs beside it as its pCPUs leave room for. They are measured when all have started. One is built when the one before has run, since it
+    /// Builds the same system in another shape, which must cost nobody anything: its VM with as many vCPUs as one can have, as many other
+    /// VMs beside it as its pCPUs leave room for, or without the monitor. They are measured when all have started. One is built when the one before has run, since it
     /// takes the place of that one's image.
     ///
     /// # Errors
     ///
     /// As for [`Self::build`].
     pub fn build_shape(gic: Gic, shape: Shape, folder: &Path) -> Result<Self, Failure> {
-        let (system, _) = Self::system(gic);
+        let (system, last) = Self::system(gic);
+        if shape == Shape::Static {
+            let without = "[console]\nmonitor = false\n\n[vm.bench]";
+            return Self::of(
+                variant(system, &[("[vm.bench]", without)], folder)?,
+                "bench",
+                last,
+            );
+        }
         let others = match shape {
-            Shape::Vcpus => String::new(),
             Shape::Vms => sleepers(),
+            _ => String::new(),
         };
         let vcpus = match shape {
             Shape::Vcpus => MAX_PCPUS,
-            Shape::Vms => USUAL_PCPUS,
+            _ => USUAL_PCPUS,
         };
         let words = [
             (
@@ -179,7 +189,6 @@ impl Subject {
         let words = words
             .each_ref()
             .map(|(old, new)| (old.as_str(), new.as_str()));
-        let (_, last) = Self::system(gic);
         Self::of(variant(system, &words, folder)?, "bench", last)
     }
 
