@@ -15,6 +15,7 @@ use bulkhead_abi::device::ring::{self, INDIRECT, NEXT, WRITE};
 use bulkhead_guests::probe::{self, Fault, Width};
 use bulkhead_guests::random::Random;
 use bulkhead_guests::virtio::noise::{NOWHERE, Noise};
+use bulkhead_guests::virtio::ranges::ranges;
 use bulkhead_guests::virtio::raw::{
     CONFIG_CHANGED, INDIRECT_DESC, Page, Raw, SECTOR, SIZE, VERSION_1, place, register, status,
 };
@@ -276,6 +277,7 @@ const OTHERS: &[Other] = &[
     ("a reset with requests in flight", true, reset_in_flight),
     ("registers of a queue that is in use", false, rewrite_queue),
     ("notifications of other queues", false, notify_others),
+    ("ranges to discard and to set to zero", false, ranges),
 ];
 
 fn placed(

@@ -6,6 +6,7 @@ pub mod line;
 pub mod net;
 pub mod noise;
 pub mod port;
+pub mod ranges;
 pub mod raw;
 pub mod reads;
 

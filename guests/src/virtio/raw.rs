@@ -313,19 +313,24 @@ impl Raw {
     pub fn read_by(&mut self, header: u64) -> Option<u64> {
         self.describe_read(place::TABLE);
         self.describe(place::TABLE, 0, header, 16, ring::NEXT, 1);
-        self.take_used();
-        self.offer(0);
-        let index = place::USED + ring::INDEX;
-        let came = wait(|| load16(&self.memory, index) != self.used);
-        let mut answer = [NO_ANSWER];
-        let read = self.memory.read(place::ANSWER, &mut answer);
-        if !came || self.take_used() != 1 || read.is_err() || answer != [0] {
+        if self.ask() != Some(0) {
             return None;
         }
         let words = (place::DATA..).step_by(8).take(SECTOR as usize / 8);
         Some(words.fold(0, |sum: u64, at| {
             sum.rotate_left(7) ^ self.memory.load64(at).unwrap_or(0)
         }))
+    }
+
+    /// Offers the chain that begins with the first descriptor; returns its status, `None` unless it alone comes back.
+    pub fn ask(&mut self) -> Option<u8> {
+        self.take_used();
+        self.offer(0);
+        let index = place::USED + ring::INDEX;
+        let came = wait(|| load16(&self.memory, index) != self.used);
+        let mut answer = [NO_ANSWER];
+        let read = self.memory.read(place::ANSWER, &mut answer);
+        (came && self.take_used() == 1 && read.is_ok()).then_some(answer[0])
     }
 
     /// Whether the device, reset and driven with those of its features that are among `features`, is as it was when its

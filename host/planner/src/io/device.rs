@@ -6,7 +6,7 @@ use bulkhead_abi::plan::{
 use bulkhead_core::virtio::ports::{self, MULTIPORT};
 use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 use bulkhead_model::describe::{Code, DiskAccess, Finding, Mac, Span, System, VmSpec};
-use bulkhead_service::disk::SECTOR;
+use bulkhead_service::disk::{DISCARD, MOST_RANGES, MOST_ZEROES, SECTOR, WRITE_ZEROES};
 
 use super::disk::Disks;
 use super::mac;
@@ -31,6 +31,10 @@ const RECEIVED: u32 = 4096;
 
 /// Features of a disk (VIRTIO 1.2, 5.2.3): SIZE_MAX, SEG_MAX, BLK_SIZE, FLUSH.
 const DISK: u64 = 1 << 1 | 1 << 2 | 1 << 6 | 1 << 9;
+/// What a disk that can be written offers besides.
+const WRITABLE: u64 = DISCARD | WRITE_ZEROES;
+/// Most sectors of a range that is discarded, which the service VM checks and does nothing about: what a request of Linux can have, in bytes of 32 bits.
+const DISCARDED: u32 = u32::MAX / SECTOR as u32;
 /// VIRTIO_BLK_F_RO.
 const READ_ONLY: u64 = 1 << 5;
 /// Bytes of a slot for requests of disks.
@@ -40,6 +44,8 @@ const HEADER: u32 = 16;
 const STATUS: u32 = 1;
 /// Most bytes of a segment of a request: a page, than which Linux takes nothing smaller.
 const SEGMENT: u32 = 4096;
+/// Where its config has the limits of DISCARD and WRITE_ZEROES.
+const BEHIND_QUEUES: usize = 36;
 /// Slots of each queue.
 const SLOTS: u16 = 64;
 /// Most segments of a request, so that two of its size, one in each direction, fit the slots.
@@ -188,7 +194,7 @@ impl DeviceUse {
             Self::Disk {
                 read_only: true, ..
             } => TRANSPORT | DISK | READ_ONLY,
-            Self::Disk { .. } => TRANSPORT | DISK,
+            Self::Disk { .. } => TRANSPORT | DISK | WRITABLE,
             Self::Console(Ports::Console) => TRANSPORT,
             Self::Console(_) => TRANSPORT | MULTIPORT,
         }
@@ -202,12 +208,24 @@ impl DeviceUse {
                 let words = [0, 1, MTU].map(u16::to_le_bytes).concat();
                 [mac.0.as_slice(), &words].concat()
             }
-            Self::Disk { size, .. } => {
+            Self::Disk {
+                size, read_only, ..
+            } => {
                 let limits = [SEGMENT, SEGMENTS].map(u32::to_le_bytes).concat();
                 let geometry = [0; 4];
                 let sector = (SECTOR as u32).to_le_bytes();
                 let capacity = (size / SECTOR).to_le_bytes();
-                [&capacity, limits.as_slice(), &geometry, &sector].concat()
+                let mut config = [&capacity, limits.as_slice(), &geometry, &sector].concat();
+                if !read_only {
+                    // Topology, cache and queues belong to features that are not offered.
+                    config.resize(BEHIND_QUEUES, 0);
+                    // Ranges are discarded from any sector on. One range is set to zero, and none of that frees anything.
+                    let discard = [DISCARDED, MOST_RANGES, 1];
+                    let zeroes = [MOST_ZEROES as u32, 1, 0];
+                    let words = discard.into_iter().chain(zeroes);
+                    config.extend(words.flat_map(u32::to_le_bytes));
+                }
+                config
             }
             // What else there is belongs to features that are not offered (5.3.4).
             Self::Console(Ports::Console) => Vec::new(),

@@ -237,11 +237,16 @@ fn images_lie_in_ram_before_the_windows_and_what_is_written_outlives_it() {
     let kept = [(disk, 0x2000), (disk + DISK_ALIGN, 0x40_0000), COUNTS];
     assert_eq!(added, kept);
     const READ_ONLY: u64 = 1 << 5;
+    const DISCARD_AND_ZEROES: u64 = 1 << 13 | 1 << 14;
     let found: Vec<_> = { io.devices.iter() }
         .filter(|device| device.use_.id() == 2)
         .map(|device| {
             let sectors = u64::from_le_bytes(device.use_.config()[..8].try_into().unwrap());
-            (sectors, device.features() & READ_ONLY != 0)
+            let read_only = device.features() & READ_ONLY != 0;
+            let offered = if read_only { 0 } else { DISCARD_AND_ZEROES };
+            assert_eq!(device.features() & DISCARD_AND_ZEROES, offered);
+            assert_eq!(device.use_.config().len(), if read_only { 24 } else { 60 });
+            (sectors, read_only)
         })
         .collect();
     assert_eq!(found, [(2, false), (72, true), (2, true), (0x2000, false)]);
@@ -274,6 +279,13 @@ fn configs_are_where_drivers_look_for_them() {
         assert_eq!(field(config, 8, 4), 4096);
         assert_eq!(field(config, 12, 4), 31);
         assert_eq!(field(config, 20, 4), 512);
+        // DISCARD: ranges of what 32 bits of bytes can have, sixteen of them, from any sector on. WRITE_ZEROES: one of a mebibyte, which frees
+        // nothing.
+        assert_eq!(config.len(), 60);
+        assert_eq!(field(config, 24, 8), 0);
+        assert_eq!(field(config, 32, 4), 0);
+        let limits = [36, 40, 44, 48, 52, 56].map(|at| field(config, at, 4));
+        assert_eq!(limits, [0x7f_ffff, 16, 1, 2048, 1, 0]);
     }
     let card = &configs[2];
     assert_eq!(card[..6], macs(&system("one", &[(2, 1)]))[0]);
