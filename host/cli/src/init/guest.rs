@@ -311,6 +311,12 @@ impl Guest {
             out,
             "# networks = [{{ name = \"lan\" }}]    # see [network.lan] below"
         )?;
+        if !self.is_hard_realtime() {
+            writeln!(
+                out,
+                "# service = \"own\"          # its disks and networks are served on its own CPU, not on that of [service]"
+            )?;
+        }
         writeln!(out, "# crash = {{ restart = 3, within = \"60s\" }}")
     }
 }

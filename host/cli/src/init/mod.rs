@@ -108,7 +108,14 @@ fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::f
         .collect();
     writeln!(out, "# vms = {{ {} }}", names.join(", "))?;
     writeln!(out, "\n# A network between the cards of VMs:")?;
-    writeln!(out, "# [network.lan]")
+    writeln!(out, "# [network.lan]")?;
+    writeln!(out, "\n# Who serves disks and networks:")?;
+    writeln!(out, "# [service]")?;
+    writeln!(
+        out,
+        "# pcpu = {}                # the CPU on which that runs; nobody is pinned there",
+        console_cpu(guests)
+    )
 }
 
 /// The first CPU that no hard real-time guest gets: each guest has one, in their order.

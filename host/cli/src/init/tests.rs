@@ -66,7 +66,19 @@ fn comments_that_are_keys_are_sound_too() {
     ];
     let plain = text(&board(), &guests);
     let wanted = [
-        "vcpus", "crash", "class", "[shared", "size", "ipa", "vms", "disks", "networks", "[network",
+        "vcpus",
+        "crash",
+        "class",
+        "[shared",
+        "size",
+        "ipa",
+        "vms",
+        "disks",
+        "networks",
+        "[network",
+        "service",
+        "[service]",
+        "pcpu =",
     ];
     let bare: Vec<&str> = plain
         .lines()
@@ -76,7 +88,10 @@ fn comments_that_are_keys_are_sound_too() {
                 .unwrap_or(line)
         })
         .collect();
-    assert!(bare.len() > 20 && bare.iter().filter(|line| line.starts_with("vcpus")).count() == 2);
+    let count = |start: &str| bare.iter().filter(|line| line.starts_with(start)).count();
+    assert!(bare.len() > 20);
+    let counts = ["vcpus", "service = \"own\"", "[service]", "pcpu = "].map(count);
+    assert_eq!(counts, [2, 2, 1, 1]);
     let text = Text {
         name: "new.toml".to_owned(),
         source: bare.join("\n").into(),
