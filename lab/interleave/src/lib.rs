@@ -52,6 +52,7 @@ pub mod vcpu_location;
 #[expect(unused_imports, reason = "what it shows to the rest of `core`")]
 #[path = "../../../core/src/vgic/mod.rs"]
 pub mod vgic;
+pub mod virtio;
 #[path = "../../../core/src/sync/wants_space.rs"]
 pub mod wants_space;
 
