@@ -37,6 +37,7 @@ fn main(board: &'static Board) {
         of_nobody: 0,
     };
     if !watch.is_up() {
+        println!("link: down, 0");
         watch.until(true, 0);
     }
     for time in 1..=board.argument("times").unwrap_or(1) {
