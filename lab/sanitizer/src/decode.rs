@@ -153,6 +153,8 @@ pub enum Op {
     TranslateEl1,
     /// MRS of PAR_EL1.
     ReadPar,
+    /// MRS of HPFAR_EL2.
+    ReadFaultAddress,
     /// MRS of ISR_EL1.
     ReadIsr,
     /// Behind a read of ICC_IAR0_EL1 or ICC_IAR1_EL1, whose result is in Xt.
@@ -304,6 +306,7 @@ fn move_from(word: u32) -> Option<Op> {
     let (op1, crn, crm, op2) = fields(word);
     match (op0, op1, crn, crm, op2) {
         (3, 0, 7, 4, 0) => Some(Op::ReadPar),
+        (3, 4, 6, 0, 4) => Some(Op::ReadFaultAddress),
         (3, 0, 12, 1, 0) => Some(Op::ReadIsr),
         (3, 3, 9, 13, 1 | 2) => Some(Op::Counter),
         (3, 3, 4, 4, 0 | 1) => Some(Op::Fp),
@@ -403,6 +406,9 @@ mod tests {
         let counters = [0xd51b_9d20, 0xd53b_9d40, 0xd53b_9d00].map(op);
         assert_eq!(counters, [Some(Op::Counter), Some(Op::Counter), None]);
         assert_eq!(op(0xd538_7408), Some(Op::ReadPar)); // mrs x8, par_el1
+        // mrs x0, hpfar_el2; mrs x0, far_el2
+        let addresses = [0xd53c_6080, 0xd53c_6000].map(op);
+        assert_eq!(addresses, [Some(Op::ReadFaultAddress), None]);
         assert_eq!(op(0xd69f_03e0), Some(Op::Eret));
         assert_eq!(op(0xd400_0003), Some(Op::Smc));
         assert_eq!(op(0xd400_0002), None); // hvc

@@ -27,6 +27,8 @@ pub trait Machine {
     fn x(&self, number: u8) -> u64;
     /// SPSR_EL2
     fn spsr(&self) -> u64;
+    /// ESR_EL2
+    fn esr(&self) -> u64;
     /// VMPIDR_EL2
     fn vmpidr(&self) -> u64;
 }

@@ -18,6 +18,14 @@ const SGIS: u64 = 16;
 /// SCTLR_EL2.M
 const MMU: u64 = 1;
 
+/// Whether an exit with this ESR_EL2 sets HPFAR_EL2 (DDI 0487, HPFAR_EL2): an abort from a lower level by an address size, translation or access
+/// flag fault, or by any fault of stage 2 on a walk of stage 1.
+fn has_fault_address(esr: u64) -> bool {
+    let (class, walk, status) = (esr >> 26 & 0x3f, esr >> 7 & 1 == 1, esr & 0x3f);
+    let kind = status >> 2;
+    matches!(class, 0x20 | 0x24) && (kind <= 2 || walk && kind == 3)
+}
+
 impl Model {
     /// EL2 is about to execute an instruction; `rt` is the number of its Xt.
     pub fn execute(&mut self, at: At, op: Op, rt: u8, machine: &dyn Machine) {
@@ -56,6 +64,14 @@ impl Model {
                 if let Some(pc) = self.cpus[at.cpu].translation {
                     let what = format!("reads PAR_EL1 without ISB since AT at pc {pc:#x}");
                     self.report(at, Rule::TranslationResult, what);
+                }
+            }
+            Op::ReadFaultAddress => {
+                let esr = machine.esr();
+                if !has_fault_address(esr) {
+                    let what =
+                        format!("reads HPFAR_EL2, which is UNKNOWN where ESR_EL2 is {esr:#x}");
+                    self.report(at, Rule::FaultAddress, what);
                 }
             }
             Op::ReadIsr => {

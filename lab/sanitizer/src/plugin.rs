@@ -21,6 +21,7 @@ struct Registers {
     cpsr: Register,
     sp: Register,
     spsr: Register,
+    esr: Register,
     tpidr: Register,
     mpidr: Register,
     midr: Register,
@@ -111,6 +112,7 @@ impl Plugin for Sanitizer {
             cpsr: find("cpsr"),
             sp: find("sp"),
             spsr: find("SPSR_EL2"),
+            esr: find("ESR_EL2"),
             tpidr: find("TPIDR_EL2"),
             mpidr: find("VMPIDR_EL2"),
             midr: find("VPIDR_EL2"),
@@ -268,6 +270,9 @@ impl Machine for Here<'_> {
     }
     fn spsr(&self) -> u64 {
         api::read(self.0.spsr)
+    }
+    fn esr(&self) -> u64 {
+        api::read(self.0.esr)
     }
     fn vmpidr(&self) -> u64 {
         api::read(self.0.mpidr)

@@ -25,6 +25,8 @@ pub enum Rule {
     RegisterWrite,
     /// PAR_EL1 is read before the translation is synchronised.
     TranslationResult,
+    /// HPFAR_EL2 is read behind an exit that leaves it UNKNOWN.
+    FaultAddress,
     /// Memory that EL2 wrote is given to a guest, or to table walks past the caches, without cleaning.
     Clean,
     /// Memory that EL2 wrote is given to a guest without dropping old instructions.
@@ -51,7 +53,7 @@ pub enum Rule {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::BreakBeforeMake,
         Self::NewEntry,
         Self::StaleEntry,
@@ -60,6 +62,7 @@ impl Rule {
         Self::OldEntries,
         Self::RegisterWrite,
         Self::TranslationResult,
+        Self::FaultAddress,
         Self::Clean,
         Self::Instructions,
         Self::PastCaches,
@@ -84,6 +87,7 @@ impl Rule {
             Self::OldEntries => "old-entries",
             Self::RegisterWrite => "register-write",
             Self::TranslationResult => "translation-result",
+            Self::FaultAddress => "fault-address",
             Self::Clean => "clean",
             Self::Instructions => "instructions",
             Self::PastCaches => "past-caches",
@@ -118,6 +122,7 @@ impl Rule {
             Self::TranslationResult => {
                 "DDI 0487, Synchronization requirements for AArch64 System registers; PAR_EL1"
             }
+            Self::FaultAddress => "DDI 0487, HPFAR_EL2, Hypervisor IPA Fault Address Register",
             Self::Clean => "DDI 0487, Caches and memory hierarchy, Cache maintenance to the PoC",
             Self::Instructions => {
                 "DDI 0487, Synchronization and coherency issues between data and instruction accesses"
@@ -153,6 +158,9 @@ impl Rule {
             Self::OldEntries => "drop the old entries by TLBI, DSB, ISB first",
             Self::RegisterWrite => "put ISB behind the write",
             Self::TranslationResult => "put ISB behind AT",
+            Self::FaultAddress => {
+                "look at ESR_EL2 first; behind a permission fault translate FAR_EL2 by AT"
+            }
             Self::Clean => "DC CVAC over what was written, then DSB",
             Self::Instructions => {
                 "after the clean and its DSB: IC IALLU on each pCPU that enters, or IC IALLUIS; then DSB"

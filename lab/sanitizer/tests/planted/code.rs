@@ -22,6 +22,8 @@ pub const TLBI_VMALLE1: u32 = 0xd508_871f;
 pub const FMOV_D0: u32 = 0x9e67_03e0;
 /// `mrs x3, par_el1`
 pub const MRS_PAR: u32 = 0xd538_7403;
+/// `mrs x3, hpfar_el2`
+pub const MRS_HPFAR: u32 = 0xd53c_6083;
 /// `mrs x3, isr_el1`
 pub const MRS_ISR: u32 = 0xd538_c103;
 /// `mrs x3, icc_iar1_el1`
@@ -49,6 +51,7 @@ pub const TCR: u32 = 0xd51c_2040;
 pub const VTTBR: u32 = 0xd51c_2100;
 pub const VTCR: u32 = 0xd51c_2140;
 pub const SPSR: u32 = 0xd51c_4000;
+pub const ESR: u32 = 0xd51c_5200;
 pub const ELR: u32 = 0xd51c_4020;
 pub const MAIR: u32 = 0xd51c_a200;
 pub const VBAR: u32 = 0xd51c_c000;

@@ -110,3 +110,35 @@ fn a_translation_is_read_before_isb() {
     };
     judge(program, &[Rule::TranslationResult]);
 }
+
+/// ESR_EL2 as if the exit had been an abort of the guest's data, by a fault of this status; 1 << 7: on a walk of its stage 1.
+fn aborted(machine: &mut Machine, statuses: &[u64]) {
+    translate(&mut machine.first);
+    for status in statuses {
+        let code = machine.first.sys(ESR, 0x24 << 26 | status);
+        code.ops(&[ISB, MRS_HPFAR]);
+    }
+    enter(&mut machine.first);
+}
+
+#[test]
+fn the_address_of_a_permission_fault_is_read() {
+    // Address size, translation and access flag faults of level 3, and a permission fault on a walk.
+    const KNOWN: [u64; 4] = [0x03, 0x07, 0x0b, 1 << 7 | 0x0f];
+    let program: Program = |machine, planted| {
+        aborted(machine, if planted { &[0x0f] } else { &KNOWN });
+    };
+    judge(program, &[Rule::FaultAddress]);
+}
+
+#[test]
+fn the_address_of_a_fault_is_read_where_there_was_none() {
+    let program: Program = |machine, planted| {
+        if planted {
+            // What the guest does is a call.
+            machine.again.ops(&[MRS_HPFAR]);
+        }
+        enter(translate(&mut machine.first));
+    };
+    judge(program, &[Rule::FaultAddress]);
+}
