@@ -29,6 +29,8 @@ const WRITABLE: u64 = 0x1000;
 const READABLE: u64 = 0x2000;
 const WINDOW: u64 = 0x4000;
 const WINDOW_BYTES: u64 = 0x4000;
+/// Bytes of the page of registers, which has the config, too.
+const REGISTERS: u64 = 0x1000;
 /// Entries of the guest's queue, and slots.
 const SIZE: u16 = 4;
 const SLOTS: u16 = 8;
@@ -92,6 +94,26 @@ fn seeds() -> Vec<Vec<u8>> {
             [7, 2, 0, 4],
             [5, 0, 0, 0],
             [8, 0, 0, 0],
+            [5, 0, 0, 0],
+        ]
+        .concat(),
+        // Registers and the config in every width; a chain is posted, and the backend overwrites its table, the available ring and the device page.
+        [
+            [0, 0, 0, 0],
+            [5, 0, 0, 0],
+            [9, 2, 0, 0x70],
+            [0x0b, 0, 0, 0],
+            [9, 3, 1, 0],
+            [0, 0, 0, 0],
+            [9, 0, 0x0f, 0xff],
+            [0, 0, 0, 0],
+            [1, 8, 16, 0],
+            [3, 1, 0, 0],
+            [5, 0, 0, 0],
+            [10, 0xff, 0, 8],
+            [10, 0xff, 0, 0x82],
+            [11, 0xff, 0, 0x10],
+            [4, 0, 16, 0],
             [5, 0, 0, 0],
         ]
         .concat(),
@@ -197,6 +219,8 @@ struct World<'a> {
     config: Config,
     requests: Requests,
     transport: Transport,
+    /// The backend has overwritten EL2's half of the device page.
+    spoilt: bool,
 }
 
 impl World<'_> {
@@ -302,6 +326,11 @@ impl World<'_> {
             self.settle();
         }
         assert!(!self.transport.is_driven() && self.device.has_let_go());
+        if self.spoilt {
+            // It cannot know any more which session that is: its next life does, whose memory is zeros.
+            self.bytes.0.borrow_mut()[WINDOW as usize..].fill(0);
+            self.device.show(&self.bytes);
+        }
         self.bytes.0.borrow_mut()[..0x200].fill(0);
         self.bytes.put(WINDOW + device_page::RESTART as u64, 4, 0);
         self.set_up();
@@ -355,13 +384,14 @@ fn run(bytes: &[u8]) {
         config: Config::new(),
         requests: Requests::new(),
         transport: Transport::new(),
+        spoilt: false,
     };
     world.device.show(&world.bytes);
     world.set_up();
     while !input.is_empty() {
         let (kind, one, two, three) = (input.u8(), input.u8(), input.u8(), input.u8());
         let wide = u64::from(two) << 8 | u64::from(three);
-        match kind % 9 {
+        match kind % 12 {
             0 => world.ready(),
             1 => world.descriptor(
                 u64::from(one) % u64::from(SIZE),
@@ -396,6 +426,18 @@ fn run(bytes: &[u8]) {
             7 => world
                 .bytes
                 .put(WINDOW + 0x800 + 4 * u64::from(one), 4, wide),
+            // A register, or what is none, in every width.
+            9 => world.write(wide % REGISTERS, 1 << (one & 3), input.u32()),
+            // All of the window is memory of the backend's VM: the ring that EL2 writes, and whatever else.
+            10 | 11 => {
+                let ring = layout().ring;
+                let at = match kind % 12 {
+                    10 => ring.table + wide % (ring.end - ring.table),
+                    _ => wide % WINDOW_BYTES,
+                };
+                world.bytes.put(WINDOW + at, 1, u64::from(one));
+                world.spoilt |= at < device_page::BACKEND as u64;
+            }
             _ => {
                 world.device.end_session();
                 world.follow(None);
