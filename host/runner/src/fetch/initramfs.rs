@@ -20,7 +20,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 5;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 15] = [
+const SCRIPTS: [(&str, &[u8]); 16] = [
     ("init", include_bytes!("../../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -53,6 +53,10 @@ const SCRIPTS: [(&str, &[u8]); 15] = [
     (
         "bin/disk-verify",
         include_bytes!("../../../../guests/linux/disk-verify"),
+    ),
+    (
+        "bin/logins",
+        include_bytes!("../../../../guests/linux/logins"),
     ),
     (
         "bin/network",
