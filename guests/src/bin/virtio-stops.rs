@@ -2,7 +2,7 @@
 //! and finds its disk as it should be each time.
 //!
 //! It says in the middle of its noise, and while it keeps its queue full of requests, that it is there: somebody
-//! pauses it then, or starts it again. A full queue of the first life ends when it was paused for `pause=` milliseconds. What
+//! pauses it then, or starts it again. In the first life both have to be paused for `pause=` milliseconds, and the full queue ends then. What
 //! was under way when a life ended stands in the shared page `lives`, which outlives the VM. `lives=` is the last one.
 #![no_std]
 #![no_main]
@@ -79,10 +79,10 @@ fn main(board: &'static Board) {
         return println!("FAIL virtio-stops: the disk cannot be read");
     };
     let before = Page::of(&raw);
-    let first = noise(&mut raw, life, format_args!("noise of life {life}"))
+    let pause = board.argument("pause").filter(|_| life == 1);
+    let first = noise(&mut raw, life, format_args!("noise of life {life}"), pause)
         .and_then(|()| raw.works(FEATURES, sector, &before));
     check::report(format_args!("life {life}: noise"), first);
-    let pause = board.argument("pause").filter(|_| life == 1);
     let full =
         full(&mut raw, life, pause, lives).and_then(|()| raw.works(FEATURES, sector, &before));
     check::report(format_args!("life {life}: a full queue"), full);
@@ -90,6 +90,7 @@ fn main(board: &'static Board) {
         &mut raw,
         !life,
         format_args!("the last noise of life {life}"),
+        None,
     )
     .and_then(|()| raw.works(FEATURES, sector, &before));
     check::report(format_args!("life {life}: the last noise"), again);
@@ -107,14 +108,29 @@ fn touched(raw: &Raw) -> u64 {
     changed.count() as u64
 }
 
-/// Says in the middle of it that it is there.
-fn noise(raw: &mut Raw, seed: u64, name: Arguments<'_>) -> Outcome {
+/// Says in the middle of it that it is there, and finds out whether somebody has paused it between then and the last round for
+/// `pause` milliseconds.
+fn noise(raw: &mut Raw, seed: u64, name: Arguments<'_>, pause: Option<u64>) -> Outcome {
     let mut noise = Noise::new(seed);
+    let mut before = timer::now();
+    let mut longest = (0, 0);
     for round in 0..ROUNDS {
         noise.round(raw, FEATURES)?;
+        let now = timer::now();
+        longest = longest.max((now - before, round));
+        before = now;
         if round == ROUNDS / 4 {
             println!("virtio-stops: in the middle of {name}");
         }
+    }
+    let Some(pause) = pause else {
+        return Ok(());
+    };
+    let (ticks, round) = longest;
+    let ms = ticks * 1000 / timer::frequency();
+    println!("virtio-stops: it stood still for {ms} ms in round {round} of {ROUNDS} of {name}");
+    if ms < pause || round <= ROUNDS / 4 {
+        return Err("it was not paused in the middle");
     }
     Ok(())
 }
@@ -153,7 +169,10 @@ fn full(raw: &mut Raw, life: u64, pause: Option<u64>, lives: Words) -> Outcome {
         if now > end {
             return Err("requests are lost");
         }
-        let goes_on = back < MANY && (pause.is_none() || stood.is_none());
+        let goes_on = match pause {
+            Some(_) => stood.is_none(),
+            None => back < MANY,
+        };
         let came = raw.take_used();
         for _ in 0..came {
             let number = head(raw, back);
