@@ -363,7 +363,7 @@ impl Cpu {
         word: usize,
         bits: u32,
     ) -> Notify {
-        let Notify(whom) = dist.mark_owners_of_spis(word, bits);
+        let Notify(whom) = dist.mark_owners(self.number, word, bits);
         let me = mask(self.number) as u8;
         if whom & me == 0 {
             return Notify(whom);

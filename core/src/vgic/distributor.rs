@@ -468,7 +468,7 @@ impl Distributor {
     }
 
     #[inline(always)]
-    pub(super) fn mark_owners_of_spis(&self, word: usize, bits: u32) -> Notify {
+    fn mark_owners_of_spis(&self, word: usize, bits: u32) -> Notify {
         // The change before the owners are read: who routes the interrupt elsewhere writes `owns`,
         // executes a fence and looks for the change ([`Self::set_route`]).
         fence(SeqCst);

@@ -31,12 +31,14 @@ pub fn set_drainer(index: usize) {
 
 /// Tells the pCPU that drains the console that there is output of a VM. It drains in an exit of its own,
 /// also if it is this pCPU.
+#[inline(never)]
 pub fn output_waits(vm: usize) {
     SAID.say(vm);
     wake_drainer();
 }
 
 /// Tells the pCPU that drains the console that it has something to look at which is no VM's output.
+#[inline(never)]
 pub fn wake_drainer() {
     if AWAKE.wake() {
         mailbox::send(mailbox::of_pcpu(drainer()), mailbox::CONSOLE);

@@ -143,7 +143,7 @@ fn uart_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
 #[inline(never)]
 fn uart_news(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     output_waits(vcpu.vm.unwrap_or_default());
-    Exit { begin, pc, esr }.next(vcpu, ExitClass::Uart);
+    Exit { begin, pc, esr }.next_rare(vcpu, ExitClass::Uart);
 }
 
 /// Handles any other access to it.
@@ -152,7 +152,7 @@ fn uart_other(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
     if devices::uart_access(vcpu, Mmio::at_offset(offset, esr)) {
         reg::set_elr(pc.wrapping_add(4));
     }
-    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Uart);
+    Exit { begin, pc, esr }.stay_rare(vcpu, ExitClass::Uart);
 }
 
 /// Handles a data abort that is no plain access to a word.
