@@ -3,7 +3,8 @@
 //!
 //! Counts its lives in the shared page `lives`, if it has one. `way=` (boot arguments): 0 resets
 //! itself at once, 1 takes an exception that no vector takes after a tenth of a second, 2 waits for
-//! ever, 3 resets itself after 0.4 s, until the counter is at 2 s, and then powers off.
+//! ever, 3 resets itself after 0.4 s, until the counter is at 2 s, and then powers off, 4 resets
+//! itself in its first life and waits in the second.
 #![no_std]
 #![no_main]
 
@@ -21,9 +22,8 @@ fn main(board: &'static Board) {
             timer::spin(100_000);
             ruin::crash()
         }
-        Some(2) => loop {
-            sysreg::wfi();
-        },
+        Some(2) => wait(),
+        Some(4) if life > 1 => wait(),
         Some(3) => {
             gic::init();
             gic::enable(timer::INTID);
@@ -34,5 +34,12 @@ fn main(board: &'static Board) {
             }
         }
         _ => power::reset(),
+    }
+}
+
+/// Waits for ever.
+fn wait() -> ! {
+    loop {
+        sysreg::wfi();
     }
 }
