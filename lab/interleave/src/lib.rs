@@ -6,6 +6,8 @@
 // `core` in the modules below is loom's.
 extern crate bulkhead_loom_atomics as core;
 
+#[path = "../../../core/src/control/asked.rs"]
+pub mod asked;
 #[path = "../../../core/src/sync/awake.rs"]
 pub mod awake;
 #[path = "../../../core/src/console/backlog.rs"]
