@@ -1,6 +1,7 @@
 //! Attaching to a system that runs: several consoles, which come and go, and a debugger. The tool is run as a user runs
 //! it.
 
+mod core;
 mod gdb;
 mod process;
 
@@ -20,7 +21,8 @@ pub fn tests() -> Vec<Test> {
          recording of the run has it all.",
         console,
     );
-    std::iter::once(console).chain(gdb::tests()).collect()
+    let tests = [console, core::test()].into_iter();
+    tests.chain(gdb::tests()).collect()
 }
 
 fn consoles(context: &Context) -> Result<String, Vec<String>> {
