@@ -8,5 +8,7 @@ pub mod mux;
 mod mux_tests;
 pub mod report;
 pub mod ring;
+#[cfg(test)]
+mod said_tests;
 pub mod stats;
 pub mod text;
