@@ -1,6 +1,6 @@
 //! Compares what a console says with what a scenario expects. Pure: bytes in, keys and verdicts out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bulkhead_abi::console::ALL_STOPPED;
 use bulkhead_abi::exit::ExitClass;
@@ -15,6 +15,8 @@ pub struct Judge<'a> {
     scenario: &'a Scenario,
     /// Steps that have come, as indices.
     came: BTreeSet<usize>,
+    /// Of each speaker the step that its line matched before the line was whole, and the line as it was.
+    begun: BTreeMap<String, (usize, String)>,
     /// Index of the first step whose keys were not typed yet.
     typed: usize,
     /// Everything said so far.
@@ -28,6 +30,7 @@ impl<'a> Judge<'a> {
         Self {
             scenario,
             came: BTreeSet::new(),
+            begun: BTreeMap::new(),
             typed: 0,
             transcript: Transcript::default(),
             broken: Vec::new(),
@@ -189,13 +192,24 @@ impl<'a> Judge<'a> {
                     .push(format!("`{speaker}` said `{}`", line.text));
             }
         }
+        // A line of which a part has matched a step does not match the same words of the next step once more.
+        let begun = self.begun.get(speaker).cloned();
+        let begun = begun.filter(|(_, text)| line.text.starts_with(text.as_str()));
+        if !partial {
+            self.begun.remove(speaker);
+        }
         let mut steps = self.scenario.steps.iter().enumerate();
         let next = steps.find(|(index, step)| step.from == speaker && !self.came.contains(index));
         let Some((index, step)) = next else {
             return;
         };
-        if Self::matches(step, line, partial) {
+        let same = |before: usize| self.scenario.steps[before].line == step.line;
+        if Self::matches(step, line, partial) && !begun.is_some_and(|(before, _)| same(before)) {
             self.came.insert(index);
+            if partial {
+                let text = (index, line.text.clone());
+                self.begun.insert(speaker.to_owned(), text);
+            }
         }
     }
 
@@ -329,6 +343,19 @@ mod tests {
         assert_eq!(judge.push(b"[b] two\n"), b"");
         assert_eq!(judge.push(b"[a] one\n"), b"12");
         assert_eq!(judge.push(b"[a] one\n[c] three\n"), b"");
+    }
+
+    #[test]
+    fn a_prompt_and_the_line_that_it_becomes_are_one_step() {
+        let step = "[[step]]\nfrom = \"a\"\nline = \"# \"\nkeys = \"x\"\n";
+        let scenario = scenario(&step.repeat(2));
+        let mut judge = Judge::new(&scenario);
+        assert_eq!(judge.push(b"[a] # "), b"x");
+        assert_eq!(judge.push(b"l"), b"");
+        assert_eq!(judge.push(b"s\n[a] file\n"), b"");
+        assert_eq!(judge.push(b"[a] # "), b"x");
+        assert_eq!(wrong(&scenario, "[a] # ls\n", true).len(), 1);
+        assert_eq!(wrong(&scenario, "[a] # ls\n[a] # \n", true), [""; 0]);
     }
 
     #[test]
