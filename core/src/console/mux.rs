@@ -104,6 +104,12 @@ impl<const N: usize> Stream<N> {
         self.ring.len()
     }
 
+    /// Producer: how many bytes it has appended, modulo 2^32.
+    #[inline(always)]
+    pub fn appended(&self) -> u32 {
+        self.ring.appended()
+    }
+
     /// Producer, after it has appended `byte`, when the stream has `len` bytes: whether to notify the
     /// pCPU that drains the console. A byte of a line that would not be printed yet needs no
     /// notification; one behind which the stream is empty again gets one, which is rare and does no

@@ -46,6 +46,12 @@ impl<const N: usize> Ring<N> {
             .wrapping_sub(self.tail.load(Ordering::Acquire))
     }
 
+    /// Producer: how many bytes it has appended, modulo 2^32.
+    #[inline(always)]
+    pub fn appended(&self) -> u32 {
+        self.head.load(Ordering::Relaxed)
+    }
+
     /// Whether the ring is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {

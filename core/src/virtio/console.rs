@@ -146,7 +146,8 @@ impl<const QUEUES: usize> Console<QUEUES> {
         budget: &mut Budget,
         outcome: &mut Outcome,
     ) -> Result<(), Broken> {
-        let before = streams.output.len();
+        // Not its length: who prints takes bytes meanwhile.
+        let before = streams.output.appended();
         let queues = self.rings.iter_mut().zip(&mut self.begun);
         let mut queues = queues.zip([Access::Write, Access::Read]);
         let (input, output) = (queues.next(), queues.next());
@@ -156,7 +157,7 @@ impl<const QUEUES: usize> Console<QUEUES> {
             };
             let left = transfer(ring, begun, access, (memory, space), streams, budget);
             // What was before a broken chain is good.
-            outcome.backend |= streams.output.len() != before;
+            outcome.backend |= streams.output.appended() != before;
             outcome.used |= ring.publish(memory, space)?;
             match left? {
                 Left::More => outcome.more = true,

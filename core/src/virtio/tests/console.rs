@@ -393,6 +393,23 @@ impl World {
     }
 }
 
+/// Who prints is told of bytes also if it has taken as many meanwhile as have come: it may have gone to sleep before they came.
+#[test]
+fn bytes_are_told_of_while_others_are_printed() {
+    let mut world = World::new(false);
+    world.run(&Event::Send(vec![5], false));
+    world.slice(SLICE);
+    assert_eq!(world.streams.output.len(), 5);
+    world.run(&Event::Send(vec![5], false));
+    let memory = Printing(&world.ram, &world.streams);
+    let asked = world.requests.look();
+    let outcome = world
+        .console
+        .slice(asked, &memory, &Vm, &world.streams, &mut { SLICE });
+    assert_eq!(world.streams.output.len(), 5, "as many as before");
+    assert!(outcome.backend);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

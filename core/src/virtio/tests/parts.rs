@@ -10,6 +10,7 @@ use bulkhead_abi::device::ring::{
     self, DESCRIPTOR, ENTRIES, INDEX, INDIRECT, NEXT, Ring, WRITE, available_bytes,
 };
 
+use crate::console::mux::Streams;
 use crate::virtio::backend_ring::{BackendRing, Layout, Slot};
 use crate::virtio::guest_ring::{Features, GuestRing, Setup};
 use crate::virtio::memory::{Access, At, Memory, Space};
@@ -519,5 +520,39 @@ impl Backend {
         let event = layout().ring.used + ring::avail_event(SLOTS);
         ram.write(Self::at(event), &self.seen.to_le_bytes());
         ram.get16(Self::at(layout().ring.available + INDEX)) != self.seen
+    }
+}
+
+/// Memory of a guest at which somebody prints a byte for each that is read.
+pub struct Printing<'a>(pub &'a Ram, pub &'a Streams);
+
+impl Memory for Printing<'_> {
+    fn load8(&self, at: At) -> u8 {
+        assert!(self.1.output.pop().is_some());
+        self.0.load8(at)
+    }
+    fn load16(&self, at: At) -> u16 {
+        self.0.load16(at)
+    }
+    fn load32(&self, at: At) -> u32 {
+        self.0.load32(at)
+    }
+    fn load64(&self, at: At) -> u64 {
+        self.0.load64(at)
+    }
+    fn store8(&self, at: At, value: u8) {
+        self.0.store8(at, value);
+    }
+    fn store16(&self, at: At, value: u16) {
+        self.0.store16(at, value);
+    }
+    fn store32(&self, at: At, value: u32) {
+        self.0.store32(at, value);
+    }
+    fn store64(&self, at: At, value: u64) {
+        self.0.store64(at, value);
+    }
+    fn copy(&self, from: At, to: At, bytes: u64) {
+        self.0.copy(from, to, bytes);
     }
 }
