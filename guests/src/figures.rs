@@ -108,7 +108,7 @@ pub const VCPU_SWITCH_WAKE: u64 = 28;
 pub const TIMER_AWAY: u64 = 29;
 /// Sleep until the timer of a server that has its pCPU alone.
 pub const SERVER_ALONE: u64 = 30;
-/// [`VCPU_SWITCH`] of three vCPUs whose timers are armed.
+/// [`VCPU_SWITCH`] of eight vCPUs whose timers are armed.
 pub const VCPU_SWITCH_TIMER: u64 = 31;
 
 /// A disk's QueueNotify.
@@ -396,13 +396,13 @@ pub const FIGURES: [Figure; 31] = [
         operations: 100,
         events: 1,
     },
-    // All three.
+    // All eight.
     Figure {
         id: VCPU_SWITCH_TIMER,
         name: "vcpu_switch_timer",
-        operation: "end of a turn to first instruction of the next vCPU, of three whose timers are armed",
+        operation: "end of a turn to first instruction of the next vCPU, of eight whose timers are armed",
         operations: 100,
-        events: 3,
+        events: 8,
     },
     Figure {
         id: TIMER_AWAY,

@@ -190,6 +190,9 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let measured = |gic| {
         let (mut run, el2) = run_operations(&budgets, gic, &|system| build::build(system))?;
         let folder = tempfile::tempdir().map_err(|error| realtime::cannot(&error))?;
+        for turns in Subject::build_full(gic, folder.path())? {
+            run.take_worse(turns.run(&el2)?);
+        }
         for shape in Shape::ALL {
             let shape = Subject::build_shape(gic, shape, folder.path())?;
             run.take_worse(shape.run(&Program::read(&shape.el2)?)?);

@@ -1,5 +1,5 @@
 //! The systems that are measured: one VM with the `bench` guest; two with the `vcpu-switch-cost` guest on one CPU, both
-//! fair or one a server, and three; two with the `sleep-cost` guest on one CPU, and a server with it alone. Those of devices are in `devices.rs`.
+//! fair or one a server, and eight; two with the `sleep-cost` guest on one CPU, and a server with it alone. Those of devices are in `devices.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -126,11 +126,10 @@ impl Shape {
 /// pCPUs of the system that is measured, which has a vCPU for each.
 const USUAL_PCPUS: usize = 2;
 
-/// As many VMs as the pCPUs have room for on which the VM that is measured has none.
-fn sleepers() -> String {
+/// VMs that sleep, each with its number and its pCPU.
+fn sleepers(each: impl Iterator<Item = (usize, usize)>) -> String {
     let mut others = String::new();
-    for n in 0..(MAX_PCPUS - USUAL_PCPUS) * MAX_VCPUS_PER_PCPU {
-        let pcpu = USUAL_PCPUS + n / MAX_VCPUS_PER_PCPU;
+    for (n, pcpu) in each {
         let _ = write!(
             others,
             "[vm.sleeper-{n}]\npcpus = [{pcpu}]\ncpu = \"fair\"\nmemory = \"4MiB\"\nimage = \"guest:sleeper\"\n\n"
@@ -168,7 +167,11 @@ impl Subject {
             );
         }
         let others = match shape {
-            Shape::Vms => sleepers(),
+            // As many as there is room for where the VM that is measured has no pCPU.
+            Shape::Vms => {
+                let room = 0..(MAX_PCPUS - USUAL_PCPUS) * MAX_VCPUS_PER_PCPU;
+                sleepers(room.map(|n| (n, USUAL_PCPUS + n / MAX_VCPUS_PER_PCPU)))
+            }
             _ => String::new(),
         };
         let vcpus = match shape {
@@ -219,6 +222,25 @@ impl Subject {
         let each = systems.into_iter().zip(guests);
         each.map(|(system, (guest, last))| Self::build_one(system, guest, last.clone(), make))
             .collect()
+    }
+
+    /// Builds those of several VMs on a pCPU with as many vCPUs there as it can have: the others sleep, and their timers are armed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::build`].
+    pub fn build_full(gic: Gic, folder: &Path) -> Result<Vec<Self>, Failure> {
+        let [turns, sleep] = match gic {
+            Gic::V3 => [TURNS, SLEEP],
+            Gic::V2 => [TURNS_V2, SLEEP_V2],
+        };
+        let systems = [(turns, "vcpu-switch-cost", 2), (sleep, "sleep-cost", 3)];
+        let each = systems.into_iter().map(|(system, guest, there)| {
+            let others = sleepers((there..MAX_VCPUS_PER_PCPU).map(|n| (n, 0)));
+            let built = variant(system, &[("[board]", &(others + "[board]"))], folder)?;
+            Self::of(built, guest, format!("{guest}: all seen"))
+        });
+        each.collect()
     }
 
     fn build_one(system: &str, guest: &str, last: String, make: Make<'_>) -> Result<Self, Failure> {
