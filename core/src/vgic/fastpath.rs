@@ -64,10 +64,11 @@ impl Cpu {
         let lines = bank.up() & (hw | level);
         let wanted = (bank.latch.load(SeqCst) | lines) & mine;
         let held = holds.load(Relaxed);
-        // One that it holds may be in a list register that is in use.
+        // One that it holds may be in a list register that is in use, and so may one whose line has gone down.
+        let down = level & !(hw | lines);
         let mut taken = wanted.is_power_of_two()
             && wanted & (hw | lines) == 0
-            && (all_free || wanted & held == 0)
+            && (all_free || held & (wanted | down) == 0)
             && bank.held.fetch_or(wanted, SeqCst) & !held & wanted == 0;
         if taken {
             // As in [`Cpu::claim`].

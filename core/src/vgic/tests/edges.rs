@@ -272,3 +272,25 @@ fn an_edge_notifies_its_owner_once() {
     notifies_once::<true>();
     notifies_once::<false>();
 }
+
+/// A line that goes down as another interrupt becomes pending, an edge or by a register write: its list register is empty then.
+fn goes_down<const V: bool>() {
+    for other in [33, 37] {
+        let mut vm = edges::<V>();
+        vm.bits(0, 2, 1, 1 << 5);
+        let _ = vm.dist.post_line(36, true, 0);
+        assert!(!take(&mut vm));
+        post(&mut vm, other);
+        let _ = vm.dist.post_line(36, false, 0);
+        assert!(!take(&mut vm));
+        assert_eq!(vm.drain(0), [other]);
+        post(&mut vm, other);
+        assert!(take(&mut vm), "what has ended has no line");
+    }
+}
+
+#[test]
+fn a_line_that_goes_down_is_not_passed_over() {
+    goes_down::<true>();
+    goes_down::<false>();
+}
