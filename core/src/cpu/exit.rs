@@ -55,6 +55,13 @@ pub const fn is_store(esr: u64) -> bool {
     esr & WNR != 0
 }
 
+/// Whether a data abort may be an access to an emulated device: a translation fault with a valid syndrome. [`fault_ipa`] is its address, and
+/// UNKNOWN behind some others.
+#[inline(always)]
+pub const fn is_mmio(esr: u64) -> bool {
+    esr & (ISV | S1PTW | CM | 0b11_1100) == ISV | 0b00_0100
+}
+
 /// EL2's reaction to a data abort of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataAbort {
@@ -75,8 +82,7 @@ impl DataAbort {
     /// faults only.
     #[inline(always)]
     pub const fn decode(esr: u64, ipa: u64) -> Self {
-        let translation_fault = esr & 0b11_1100 == 0b00_0100;
-        if esr & ISV == 0 || esr & (S1PTW | CM) != 0 || !translation_fault {
+        if !is_mmio(esr) {
             return Self::Refused;
         }
         Self::Mmio(Mmio { ipa, esr })

@@ -64,11 +64,10 @@ impl Cpu {
         let lines = bank.up() & (hw | level);
         let wanted = (bank.latch.load(SeqCst) | lines) & mine;
         let held = holds.load(Relaxed);
-        // One that it holds may be in a list register that is in use, and so may one whose line has gone down.
-        let down = level & !(hw | lines);
+        // The mark may be for one of the word that is in a list register: its line has gone down, or its group or priority is another.
         let mut taken = wanted.is_power_of_two()
             && wanted & (hw | lines) == 0
-            && (all_free || held & (wanted | down) == 0)
+            && (all_free || held == 0)
             && bank.held.fetch_or(wanted, SeqCst) & !held & wanted == 0;
         if taken {
             // As in [`Cpu::claim`].

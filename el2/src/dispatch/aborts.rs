@@ -1,7 +1,7 @@
 //! Loads and stores that stage 2 refuses: accesses to emulated devices, and those to nothing.
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_core::cpu::exit::{self, DataAbort, Mmio};
+use bulkhead_core::cpu::exit::{self, Mmio};
 use bulkhead_core::cpu::inject::Fault;
 use bulkhead_core::devices::pl011;
 use bulkhead_core::vgic::{GICD_SIZE, Version};
@@ -161,10 +161,10 @@ fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     if IO && exit::is_refused_write(esr) {
         return refused_write(vcpu, esr, begin, pc);
     }
-    let ipa = fault_ipa();
-    if !matches!(DataAbort::decode(esr, ipa), DataAbort::Mmio(_)) {
+    if !exit::is_mmio(esr) {
         return finish(vcpu, esr, begin, pc, Done::Nothing);
     }
+    let ipa = fault_ipa();
     let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
     if offset < pl011::SIZE {
         return uart_access(vcpu, esr, begin, pc, offset);
