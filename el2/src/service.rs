@@ -368,8 +368,12 @@ impl Entry {
                 None => requests.start_again(),
             }
         }
-        if MANAGED && releases == Some(Release::All) {
-            control::reset(self.index);
+        if releases == Some(Release::All) {
+            // That the device has failed is nothing to the driver that has reset it.
+            self.failed = false;
+            if MANAGED {
+                control::reset(self.index);
+            }
         }
         let serves =
             self.console.is_some() || matches!(shared.served(), Served::Up | Served::Leaves);
