@@ -180,7 +180,7 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<(usize, MigratingVc
     let run_slot = pcpu.run_slots.get(slot).copied().flatten()?;
     let stack = pcpu.stacks.get(slot).copied()?;
     let migrating_slot = pcpu.sched.detach(slot, timer::now())?;
-    pcpu.wakes(slot);
+    pcpu.clear_wake(slot);
     if let Some(place) = pcpu.run_slots.get_mut(slot) {
         *place = None;
     }
@@ -231,12 +231,8 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     if let Some(place) = pcpu.stacks.get_mut(slot) {
         *place = migrating.stack;
     }
-    let run_slot = RunSlot {
-        wakes_at: u64::MAX,
-        ..migrating.run_slot
-    };
     if let Some(place) = pcpu.run_slots.get_mut(slot) {
-        *place = Some(run_slot);
+        *place = Some(migrating.run_slot);
     }
     pcpu.count_slots();
     pcpu.moves.add_incoming(slot);

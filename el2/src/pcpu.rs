@@ -6,7 +6,7 @@ use bulkhead_core::devices::deadlines::{Deadlines, Due, Purpose};
 use bulkhead_core::sched::balance::Balancer;
 use bulkhead_core::sched::balance::moves::Moves;
 use bulkhead_core::sched::bound::DRAIN_NS;
-use bulkhead_core::sched::{SLOTS, Scheduler};
+use bulkhead_core::sched::{SLOTS, Scheduler, Wakes};
 use bulkhead_core::vgic::WORDS;
 
 use crate::console::state::Console;
@@ -37,9 +37,6 @@ pub struct RunSlot {
     pub vm: u8,
     /// The number of the vCPU in its VM.
     pub number: u8,
-    /// The time at which a vCPU that does not run must be woken (physical counter); else
-    /// [`u64::MAX`].
-    pub wakes_at: u64,
     /// Whether [`Self::arrived`] has any.
     pub has_arrived: bool,
     /// The virtual SPIs whose physical interrupts arrived while the vCPU did not run.
@@ -81,6 +78,8 @@ pub struct Pcpu {
     pub enabled: u32,
     /// Whether WFI and WFE trap.
     pub traps: Waits,
+    /// The times at which vCPUs that do not run must be woken (physical counter).
+    wakes: Wakes,
     /// The slot whose registers the hardware holds, or [`IDLE`] if it holds no vCPU's.
     pub loaded: usize,
     /// The additional work of a switch that this core needs ([`cpu::switch_quirks`]).
@@ -150,6 +149,7 @@ impl Pcpu {
             run_slots: [None; SLOTS],
             pending: 0,
             resting: [const { None }; SLOTS + 1],
+            wakes: Wakes::new(),
             soonest: u64::MAX,
             is_stale: false,
             due: u64::MAX,
@@ -200,23 +200,20 @@ impl Pcpu {
     }
 
     /// Records that the vCPU in a slot, which stops running now, must be woken at `at`.
+    #[inline(always)]
     pub fn set_wake(&mut self, slot: usize, at: u64) {
-        if let Some(run_slot) = self.run_slot(slot) {
-            run_slot.wakes_at = at;
-            self.soonest = self.soonest.min(at);
-            self.due = self.due.min(at);
-        }
+        self.wakes.set(slot, at);
+        self.soonest = self.soonest.min(at);
+        self.due = self.due.min(at);
     }
 
-    /// Clears the wake time of the vCPU in a slot, which is awake now.
+    /// Clears the wake time of the vCPU in a slot, which is awake now, or leaves.
     #[inline(always)]
-    pub fn wakes(&mut self, slot: usize) {
-        if let Some(run_slot) = self.run_slot(slot) {
-            let before = core::mem::replace(&mut run_slot.wakes_at, u64::MAX);
-            if before == self.soonest && before != u64::MAX {
-                self.is_stale = true;
-                self.renew_soonest();
-            }
+    pub fn clear_wake(&mut self, slot: usize) {
+        let before = self.wakes.clear(slot);
+        if before == self.soonest && before != Wakes::NEVER {
+            self.is_stale = true;
+            self.renew_soonest();
         }
     }
 
@@ -233,28 +230,18 @@ impl Pcpu {
     /// Clears the wake times that have passed. Returns the slots of their vCPUs, one bit for each.
     #[inline(always)]
     pub fn take_wakes(&mut self, now: u64) -> u32 {
-        let (mut found, mut bit, mut soonest) = (0, 1u32, u64::MAX);
-        let slots = self.run_slots.get_mut(..self.used);
-        for run_slot in slots.unwrap_or_default() {
-            if let Some(run_slot) = run_slot {
-                if run_slot.wakes_at <= now {
-                    run_slot.wakes_at = u64::MAX;
-                    found |= bit;
-                }
-                soonest = soonest.min(run_slot.wakes_at);
-            }
-            bit = bit.wrapping_shl(1);
-        }
-        self.is_stale = false;
-        self.soonest = soonest;
-        self.is_due_at();
+        let (found, soonest) = self.wakes.take(self.used, now);
+        self.is_exact(soonest);
         found
     }
 
     #[inline(never)]
     fn look_for_soonest(&mut self) {
-        let all = self.slots().iter().flatten();
-        let soonest = all.fold(u64::MAX, |soonest, run_slot| soonest.min(run_slot.wakes_at));
+        self.is_exact(self.wakes.next(self.used));
+    }
+
+    #[inline(always)]
+    fn is_exact(&mut self, soonest: u64) {
         self.is_stale = false;
         self.soonest = soonest;
         self.is_due_at();

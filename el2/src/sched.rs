@@ -40,7 +40,6 @@ pub fn make_vcpus(idle: &mut Vcpu) {
                 id: id as u8,
                 vm: row.vm as u8,
                 number: row.mpidr as u8,
-                wakes_at: u64::MAX,
                 has_arrived: false,
                 arrived: [0; WORDS],
             });
@@ -95,7 +94,6 @@ fn make_service(idle: &mut Vcpu) {
                 id: id as u8,
                 vm: NO_VM,
                 number: 0,
-                wakes_at: u64::MAX,
                 has_arrived: false,
                 arrived: [0; WORDS],
             });
@@ -418,7 +416,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
         gic::signal_nothing();
         if IO && vcpu.sleeps {
             vcpu.sleeps = false;
-            pcpu.wakes(slot);
+            pcpu.clear_wake(slot);
         }
         vcpu.pcpu = Some(pcpu);
         if slot == IDLE && mailbox::has_mail(vcpu.id) {
@@ -428,7 +426,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     }
     if vcpu.sleeps {
         vcpu.sleeps = false;
-        pcpu.wakes(slot);
+        pcpu.clear_wake(slot);
     }
     let loaded = pcpu.loaded == slot;
     if loaded {

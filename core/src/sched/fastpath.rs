@@ -42,7 +42,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// [`Self::block`] and [`Self::next`] in one, where the heir of the current vCPU is known. `None`: it is not, and nothing has changed.
     #[inline(always)]
     pub fn block_for_heir(&mut self, now: u64) -> Option<Turn> {
-        let (current, heir) = (self.current, self.heir);
+        let (current, heir) = (self.current, self.waiting.first());
         let other = self.slots.get(heir)?.virtual_time;
         let old = self.slots.get_mut(current)?;
         // Not more than a slice, because others wait.
@@ -66,7 +66,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         } else {
             now.saturating_add(self.weights.slice_of(self.load, new))
         };
-        self.heir = self.heir_among(others);
+        self.waiting = self.waiting.rest();
         Some(Turn {
             slot: Some(heir),
             until: self.ends,
@@ -97,11 +97,9 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         if !simple || self.slots.get(slot)?.state != State::Blocked {
             return None;
         }
-        let mut first = self.heir;
-        if others != 0 && first == NOBODY {
-            first = self.behind(others).unwrap_or(NOBODY);
-        }
-        let waits = self.slots.get(first).map(|first| first.virtual_time);
+        self.sort_waiting(others);
+        let first = self.slots.get(self.waiting.first());
+        let waits = first.map(|first| first.virtual_time);
         // As in `settle`: the smallest virtual time is that of the current vCPU, or of the one that is furthest behind of those that wait.
         let spent = now.saturating_sub(self.charged);
         self.charged = self.charged.wrapping_add(spent);
@@ -117,11 +115,8 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         new.wake_fair(now, floor, round);
         self.awake |= slots;
         self.load = self.load.wrapping_add(new.weight());
-        let lead = waits.map_or(-1, |time| new.virtual_time.wrapping_sub(time) as i64);
-        if lead < 0 || lead == 0 && slot < first {
-            first = slot;
-        }
-        self.heir = NOBODY;
+        self.waiting = self.waiting.with(slot, &self.slots);
+        let first = self.waiting.first();
         if !self.goes_on(first, now) {
             return Some(Woken::Looks);
         }
@@ -129,18 +124,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             let slot = self.slots.get_mut(self.current)?;
             self.ends = now.saturating_add(self.weights.slice_of(self.load, slot));
         }
-        self.heir = first;
         Some(Woken::Keeps(self.ends))
-    }
-
-    /// The heir when these wait, who are all fair.
-    #[inline(always)]
-    pub(super) fn heir_among(&self, others: Set) -> usize {
-        if others & others.wrapping_sub(1) == 0 {
-            // One, or nobody.
-            return (others.trailing_zeros() as usize).min(NOBODY);
-        }
-        self.furthest_behind_of(others)
     }
 
     /// The fast path of [`Self::next`] for the end of a slice: the same decision in a fraction of
@@ -152,7 +136,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// heir is known.
     #[inline(always)]
     pub fn end_turn(&mut self, now: u64) -> Option<(usize, u64)> {
-        let (current, heir) = (self.current, self.heir);
+        let (current, heir) = (self.current, self.waiting.first());
         let new = self.slots.get(heir)?.virtual_time;
         let old = self.slots.get_mut(current)?;
         // At most a slice and the delay of the timer, so neither this nor the virtual time of it
@@ -175,12 +159,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         self.charged = now;
         self.current = heir;
         self.ends = until;
-        self.heir = self.heir_among(self.awake & !only(heir));
+        self.waiting = self.waiting.rest().with(current, &self.slots);
         Some((heir, until))
-    }
-
-    #[inline(never)]
-    fn furthest_behind_of(&self, set: Set) -> usize {
-        self.behind(set).unwrap_or(NOBODY)
     }
 }

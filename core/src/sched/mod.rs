@@ -27,6 +27,8 @@ mod set;
 mod slot;
 mod turn;
 mod usage;
+mod waiting;
+mod wakes;
 
 #[cfg(test)]
 mod hold_tests;
@@ -42,11 +44,13 @@ pub use migrate::{Demand, MigratingSlot};
 pub use slot::Policy;
 pub use turn::Turn;
 pub use usage::{RunState, Usage, UsageWords};
+pub use wakes::Wakes;
 
 use fair::Fair;
 use hold::Held;
 use set::{NOBODY, Set, members, only};
 use slot::{Slot, State};
+use waiting::Waiting;
 
 /// Number of vCPUs that one pCPU can have.
 pub const SLOTS: usize = 8;
@@ -78,10 +82,10 @@ pub struct Scheduler<const HOLDS: bool = true> {
     ends: u64,
     /// Sum of the weights of all fair vCPUs that are awake.
     load: u32,
-    /// The slot that runs when the slice of the current vCPU ends, or [`NOBODY`] if that has to be
-    /// worked out. Known only while all vCPUs that are awake are fair and have no cap; forgotten on
-    /// every change that could affect it.
-    heir: usize,
+    /// All that wait for the current vCPU: the first of them, its heir, runs when its slice ends. Known
+    /// only while all vCPUs that are awake are fair and have no cap; forgotten on every change that
+    /// could affect it.
+    waiting: Waiting,
     weights: Fair,
     held: Held,
 }
@@ -101,7 +105,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             passes: false,
             ends: u64::MAX,
             load: 0,
-            heir: NOBODY,
+            waiting: Waiting::NOBODY,
             weights: Fair::new(round),
             held: Held::NOBODY,
         }
@@ -200,7 +204,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// ready, preferably one of the same VM. Has no effect for a server.
     pub fn yield_cpu(&mut self) {
         self.passes = true;
-        self.heir = NOBODY;
+        self.waiting = Waiting::NOBODY;
     }
 
     /// Whether all vCPUs that are awake are fair and no vCPU has a budget or a cap, and nobody yields.
@@ -214,11 +218,20 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         self.charge(now);
         let is_fastpath = self.is_simple();
         let (able, chosen) = if is_fastpath {
-            (self.awake, None)
+            let others = self.awake & !only(self.current);
+            self.sort_waiting(others);
+            let first = self.waiting.first();
+            (self.awake, self.choose_fair(first, self.awake, now))
         } else {
-            self.choose(now)
+            self.waiting = Waiting::NOBODY;
+            let (able, chosen) = self.choose(now);
+            let fair = able & self.fair;
+            let chosen = chosen.unwrap_or_else(|| {
+                let first = self.behind(fair & !only(self.current));
+                self.choose_fair(first.unwrap_or(NOBODY), fair, now)
+            });
+            (able, chosen)
         };
-        let chosen = chosen.unwrap_or_else(|| self.choose_fair(able & self.fair, now));
         if now >= self.ends || chosen != self.current {
             self.ends = u64::MAX;
         }
@@ -229,15 +242,15 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
             if let Some(place) = self.slots.get_mut(chosen) {
                 place.start(now);
             }
+            if is_fastpath {
+                self.waiting = self.waiting.rest();
+                if self.awake & only(self.current) != 0 {
+                    self.waiting = self.waiting.with(self.current, &self.slots);
+                }
+            }
             self.current = chosen;
         }
-        let turn = self.turn(able, now);
-        self.heir = if is_fastpath && turn.trap_wfe {
-            self.heir_among(able & !only(chosen))
-        } else {
-            NOBODY
-        };
-        turn
+        self.turn(able, now)
     }
 
     /// The slot that has the pCPU.
@@ -263,7 +276,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
 
     /// Updates the sets after a change to a slot.
     fn sort(&mut self, slot: usize) {
-        self.heir = NOBODY;
+        self.waiting = Waiting::NOBODY;
         let Some(place) = self.slots.get(slot) else {
             return;
         };
@@ -309,7 +322,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// awake vCPUs or to a policy, because virtual time up to now passed for the old set.
     fn settle(&mut self, now: u64) {
         self.charge(now);
-        self.heir = NOBODY;
+        self.waiting = Waiting::NOBODY;
         let floor = self.weights.floor();
         let ahead = self
             .of(self.awake & self.fair)
@@ -382,15 +395,31 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         (able, Some(chosen))
     }
 
-    /// Chooses among fair vCPUs that are able to run.
+    /// Chooses among fair vCPUs that are able to run; `first` is the furthest behind of those that wait.
     #[inline(always)]
-    fn choose_fair(&mut self, able: Set, now: u64) -> usize {
-        let current = only(self.current);
-        let runs = able & current != 0;
-        match self.behind(able & !current) {
-            Some(first) if !runs || !self.goes_on(first, now) => first,
-            _ if runs => self.current,
-            _ => NOBODY,
+    fn choose_fair(&mut self, first: usize, able: Set, now: u64) -> usize {
+        let runs = able & only(self.current) != 0;
+        if first < SLOTS && (!runs || !self.goes_on(first, now)) {
+            first
+        } else if runs {
+            self.current
+        } else {
+            NOBODY
+        }
+    }
+
+    /// Sees to it that the order is known of those that wait, who are all fair.
+    #[inline(always)]
+    fn sort_waiting(&mut self, others: Set) {
+        if self.waiting == Waiting::NOBODY && others != 0 {
+            self.sort_waiting_anew(others);
+        }
+    }
+
+    #[inline(never)]
+    fn sort_waiting_anew(&mut self, others: Set) {
+        for slot in members(others) {
+            self.waiting = self.waiting.with(slot, &self.slots);
         }
     }
 
