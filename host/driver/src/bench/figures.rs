@@ -5,13 +5,13 @@ use bulkhead_profiler::{Cost, Longest, Profile};
 use zerocopy::FromBytes;
 
 use bulkhead_model::failure::Failure;
-use bulkhead_runner::profile::{El2, ImageBytes};
 
 use super::budgets::{Budget, Budgets, Gic};
 use super::colours::Starts;
 use super::devices::DeviceRuns;
 use super::figure::{Figure, Part};
 use super::gppt::GpptRuns;
+use super::images::Images;
 use super::linux::LinuxBoot;
 use super::polled::{self, PolledRun};
 use super::realtime::Realtime;
@@ -41,12 +41,8 @@ pub struct Runs {
     pub polled: Vec<PolledRun>,
     /// Of the start of a large VM, with colours and without.
     pub colours: Starts,
-    /// Of EL2 of the profile `static`.
-    pub static_image: ImageBytes,
-    /// Of the profile `io`.
-    pub io_image: ImageBytes,
-    /// Of the profile `managed`.
-    pub managed_image: ImageBytes,
+    /// Sizes of EL2's programs.
+    pub images: Images,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -57,7 +53,6 @@ pub struct Runs {
 pub fn figures(
     budgets: &Budgets,
     runs: &Runs,
-    el2: &El2,
     demo: &[u8],
     others: &[Profile],
 ) -> Result<Vec<Figure>, Failure> {
@@ -66,6 +61,10 @@ pub fn figures(
     for budget in &budgets.figures {
         if let Some(share) = budget.share {
             figures.push(runs.devices.figure(budget, share)?);
+            continue;
+        }
+        if let Some(figure) = runs.images.figure(budget) {
+            figures.push(figure);
             continue;
         }
         figures.push(match budget.name.as_str() {
@@ -79,6 +78,10 @@ pub fn figures(
                     None => continue,
                 }
             }
+            "rt_latency_ratio_v2" => match &runs.realtime {
+                Some(realtime) if !realtime.latest_gicv2.is_empty() => realtime.figure(budget)?,
+                _ => continue,
+            },
             "gppt_irq" => runs.gppt.figure(budget)?,
             "gppt_irq_v2" => runs.gppt_gicv2.figure(budget)?,
             "gppt_typer" | "gppt_enable" | "gppt_sgi" => runs.gppt.access(budget, &budget.name)?,
@@ -113,14 +116,6 @@ pub fn figures(
                     None => return Err(Failure::failed("no exit was seen in any run", "", "")),
                 }
             }
-            "image_bytes" => Figure::new(budget, el2.image_bytes.all as f64),
-            "image_bytes_static" => Figure::new(budget, runs.static_image.all as f64),
-            "image_bytes_io" => Figure::new(budget, runs.io_image.all as f64),
-            "image_bytes_managed" => Figure::new(budget, runs.managed_image.all as f64),
-            "resident_bytes" => Figure::new(budget, el2.image_bytes.resident as f64),
-            "resident_bytes_static" => Figure::new(budget, runs.static_image.resident as f64),
-            "resident_bytes_io" => Figure::new(budget, runs.io_image.resident as f64),
-            "resident_bytes_managed" => Figure::new(budget, runs.managed_image.resident as f64),
             "ram_bytes" => Figure::new(budget, ram(demo)? as f64),
             name => {
                 let run = match budget.gic {
@@ -341,6 +336,7 @@ mod tests {
             exits: [("irq 27".to_owned(), exits)].into(),
             time: 10_000_000,
             latest: vec![[72, 80]],
+            latest_gicv2: vec![[72, 81]],
         }
     }
 
@@ -374,14 +370,6 @@ mod tests {
 
     fn measured(profile: &Profile, others: &[Profile]) -> Result<Vec<Figure>, Failure> {
         let budgets = Budgets::load()?;
-        let bytes = |all| ImageBytes {
-            all,
-            resident: all - 20_000,
-        };
-        let el2 = El2 {
-            image_bytes: bytes(60_000),
-            ..El2::default()
-        };
         let mut header = Header::new_zeroed();
         header.size = 800;
         header.image = Image {
@@ -406,11 +394,9 @@ mod tests {
             devices: counted(),
             polled: vec![PolledRun::default()],
             colours: Starts::sample(),
-            static_image: bytes(50_000),
-            io_image: bytes(60_000),
-            managed_image: bytes(70_000),
+            images: Images::sample(),
         };
-        figures(&budgets, &runs, &el2, header.as_bytes(), others)
+        figures(&budgets, &runs, header.as_bytes(), others)
     }
 
     fn value(figures: &[Figure], name: &str) -> f64 {
@@ -439,13 +425,27 @@ mod tests {
         assert_eq!(value(&figures, "gppt_enable"), 150.023);
         assert_eq!(value(&figures, "boot_own"), 300.0);
         assert_eq!(value(&figures, "boot_total_v2"), 9300.0, "with scrubbing");
-        assert_eq!(value(&figures, "image_bytes"), 60_000.0);
-        assert_eq!(value(&figures, "image_bytes_static"), 50_000.0);
-        assert_eq!(value(&figures, "image_bytes_io"), 60_000.0);
-        assert_eq!(value(&figures, "image_bytes_managed"), 70_000.0);
-        let resident = ["", "_static", "_io", "_managed"];
-        let resident = resident.map(|end| value(&figures, &format!("resident_bytes{end}")));
-        assert_eq!(resident, [40_000.0, 30_000.0, 40_000.0, 50_000.0]);
+        let sizes = |what: &str| {
+            let ends = [
+                "",
+                "_static",
+                "_io",
+                "_managed",
+                "_v2",
+                "_static_v2",
+                "_io_v2",
+                "_managed_v2",
+            ];
+            ends.map(|end| value(&figures, &format!("{what}_bytes{end}")) / 1000.0)
+        };
+        assert_eq!(
+            sizes("image"),
+            [50.0, 51.0, 52.0, 53.0, 54.0, 55.0, 56.0, 57.0]
+        );
+        assert_eq!(
+            sizes("resident"),
+            [30.0, 31.0, 32.0, 33.0, 34.0, 35.0, 36.0, 37.0]
+        );
         assert_eq!(
             value(&figures, "ram_bytes"),
             f64::from(0x20000 + 0x1000 + 11 * 0x1000)

@@ -8,6 +8,7 @@ mod ending;
 mod figure;
 mod figures;
 mod gppt;
+mod images;
 mod linux;
 mod native;
 mod picture;
@@ -29,7 +30,7 @@ pub use linux::LinuxBoot;
 pub(crate) use native::board;
 pub use picture::svg;
 pub use published::{FILE as PUBLISHED, Published};
-pub use realtime::Realtime;
+pub use realtime::{Extent, Realtime};
 pub use realtime_io::RealtimeIo;
 pub use subject::{Make, Shape, Subject, demo_plan};
 pub use table::table;
@@ -39,7 +40,6 @@ use std::thread;
 
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::build;
-use bulkhead_runner::cross_build::{self, Build};
 use bulkhead_runner::profile::{Profile, Program};
 
 /// Everything that one measurement gave.
@@ -178,14 +178,14 @@ fn run_operations(
 }
 
 /// Builds the bench system, runs it under the profiler and returns all figures. `others` are profiles of further runs,
-/// among whose exits the longest is looked for too. With `realtime`, the figures of a real-time Linux are measured too,
-/// which takes longest.
+/// among whose exits the longest is looked for too. The figures of a real-time Linux, which take longest, are measured as far as `realtime`
+/// says.
 ///
 /// # Errors
 ///
 /// Something can't be built or run, the guest does not get to its end, an operation has no marks, or EL2 has no function
 /// of a name by which a figure counts.
-pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failure> {
+pub fn measure(others: &[Profile], realtime: Extent) -> Result<Measurement, Failure> {
     let budgets = Budgets::load()?;
     let measured = |gic| {
         let (mut run, el2) = run_operations(&budgets, gic, &|system| build::build(system))?;
@@ -203,7 +203,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     // all others together.
     let (ours, linux) = thread::scope(|scope| {
         let linux = scope.spawn(|| {
-            let realtime = realtime.then(Realtime::measure).transpose()?;
+            let realtime = Realtime::measure(realtime)?;
             let boots = [LinuxBoot::measure(Gic::V3)?, LinuxBoot::measure(Gic::V2)?];
             let gppt = [GpptRuns::measure(Gic::V3)?, GpptRuns::measure(Gic::V2)?];
             Ok::<_, Failure>((realtime, boots, gppt))
@@ -221,17 +221,8 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let (gicv2, gicv3, el2, devices, polled, colours) = ours?;
     let gone = |_| Failure::failed("a measurement has ended without a result", "", "");
     let (realtime, [linux, linux_gicv2], [gppt, gppt_gicv2]) = linux.map_err(gone)??;
-    let image_bytes = |profile| {
-        let build = Build {
-            profile,
-            ..Build::virt(3)
-        };
-        Ok::<_, Failure>(Program::read(&cross_build::el2(build)?)?.el2()?.image_bytes)
-    };
     let runs = Runs {
-        static_image: image_bytes(bulkhead_abi::plan::Profile::Static)?,
-        io_image: image_bytes(bulkhead_abi::plan::Profile::Io)?,
-        managed_image: image_bytes(bulkhead_abi::plan::Profile::Managed)?,
+        images: images::Images::measure()?,
         realtime,
         gicv2,
         gicv3,
@@ -243,7 +234,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         polled,
         colours,
     };
-    let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
+    let figures = figures(&budgets, &runs, &demo_plan()?, others)?;
     Ok(Measurement {
         figures,
         profile: runs.gicv3.profile,

@@ -11,7 +11,7 @@ use bulkhead_runner::profile::Instrument;
 use bulkhead_runner::profile::Program;
 use bulkhead_runner::progress::Step;
 
-use super::budgets::Budget;
+use super::budgets::{Budget, Gic};
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
 use super::native::{board, native};
@@ -34,6 +34,17 @@ const MOST: &str = " Max:";
 /// The last words of the kernel.
 const LAST: &str = "Power down";
 
+/// What is measured of a real-time Linux. Each takes longer than all that comes before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Nothing.
+    Nothing,
+    /// All but how late it wakes on a GICv2.
+    Gicv3,
+    /// All.
+    All,
+}
+
 /// Measurements of a real-time Linux.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Realtime {
@@ -41,38 +52,46 @@ pub struct Realtime {
     pub exits: BTreeMap<String, Exits>,
     /// Time between the ends of the two, in nanoseconds, each of which an instruction could have taken.
     pub time: u64,
-    /// Most microseconds that cyclictest woke late, by seed: on the bare board alone, and beside the load.
+    /// Most microseconds that cyclictest woke late on a GICv3, by seed: on the bare board alone, and beside the load.
     pub latest: Vec<[u64; 2]>,
+    /// The same on a GICv2; empty if it was not measured there.
+    pub latest_gicv2: Vec<[u64; 2]>,
 }
 
 impl Realtime {
-    /// Builds the systems and runs them all.
+    /// Builds the systems and runs them.
     ///
     /// # Errors
     ///
     /// Something can't be built, fetched or run, or a Linux does not do what is measured.
-    pub fn measure() -> Result<Self, Failure> {
+    pub fn measure(extent: Extent) -> Result<Option<Self>, Failure> {
+        if extent == Extent::Nothing {
+            return Ok(None);
+        }
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let step = Step::start("measuring: what EL2 takes of a real-time Linux");
         let [short, long] = LOOPS.map(|loops| alone(loops, folder.path()));
         let exits = more(&short?.lengths, &long?.lengths);
         drop(step);
-        let step = Step::start("measuring: how late a real-time Linux wakes beside a load");
-        let latest = beside(folder.path())?;
-        drop(step);
-        Ok(Self {
+        let latest_gicv2 = (extent == Extent::All).then(|| beside(Gic::V2, folder.path()));
+        Ok(Some(Self {
             exits,
             time: u64::from(LOOPS[1] - LOOPS[0]) * INTERVAL,
-            latest,
-        })
+            latest: beside(Gic::V3, folder.path())?,
+            latest_gicv2: latest_gicv2.transpose()?.unwrap_or_default(),
+        }))
     }
 
     /// Returns the figure of this budget.
     pub(super) fn figure(&self, budget: &Budget) -> Result<Figure, Failure> {
         let sum = |part: fn(&Exits) -> u64| self.exits.values().map(part).sum::<u64>() as f64;
         let (count, total) = (sum(|exits| exits.count), sum(|exits| exits.total));
+        let latest = match budget.gic {
+            Gic::V2 => &self.latest_gicv2,
+            Gic::V3 => &self.latest,
+        };
         // Each course of events beside the same one on the bare board: the worst counts.
-        let ratios = self.latest.iter().filter(|[native, _]| *native > 0);
+        let ratios = latest.iter().filter(|[native, _]| *native > 0);
         let ratios = ratios.map(|[native, guest]| *guest as f64 / *native as f64);
         let value = match budget.name.as_str() {
             "rt_share" if self.time > 0 => Some(total / self.time as f64 * 1e6),
@@ -82,7 +101,9 @@ impl Realtime {
                 .values()
                 .map(|exits| exits.max as f64)
                 .max_by(f64::total_cmp),
-            "rt_latency_ratio" => ratios.max_by(f64::total_cmp).map(|worst| worst * 100.0),
+            "rt_latency_ratio" | "rt_latency_ratio_v2" => {
+                ratios.max_by(f64::total_cmp).map(|worst| worst * 100.0)
+            }
             _ => None,
         };
         let value = value.ok_or_else(|| {
@@ -90,9 +111,9 @@ impl Realtime {
             Failure::failed(what, "", "")
         })?;
         let mut figure = Figure::new(budget, value);
-        if budget.name == "rt_latency_ratio" {
+        if budget.name.starts_with("rt_latency_ratio") {
             figure.note = "latest wake-up in us, an instruction in 8 ns".to_owned();
-            for (seed, [native, guest]) in SEEDS.iter().zip(&self.latest) {
+            for (seed, [native, guest]) in SEEDS.iter().zip(latest) {
                 let name =
                     format!("with a load beside it; {native} on the bare board (seed {seed})");
                 let value = *guest;
@@ -144,10 +165,16 @@ fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
 }
 
 /// Returns the largest lateness natively and beside the load, by seed.
-fn beside(folder: &Path) -> Result<Vec<[u64; 2]>, Failure> {
+fn beside(gic: Gic, folder: &Path) -> Result<Vec<[u64; 2]>, Failure> {
+    let _step = Step::start("measuring: how late a real-time Linux wakes beside a load");
     // Seeds that the system does not have are an error.
     let seeds = SEEDS.map(|seed| seed.to_string()).join(" ");
-    let built = variant(SHARED, &[(&seeds, &seeds)], folder)?;
+    let version = match gic {
+        Gic::V2 => "gic = 2",
+        Gic::V3 => "gic = 3",
+    };
+    let words = [(seeds.as_str(), seeds.as_str()), ("gic = 3", version)];
+    let built = variant(SHARED, &words, folder)?;
     let native = latest(&run_to_end(&native(&built, SHIFT, folder)?, LAST)?)?;
     let shared = run_to_end(&board(&built, SHIFT)?, LAST)?;
     if !is_loaded(&shared) {
@@ -257,11 +284,13 @@ mod tests {
             exits: more(&short, &long),
             time: 10_000_000,
             latest: vec![[60, 70], [72, 66], [50, 81]],
+            latest_gicv2: vec![[60, 90], [50, 50]],
         };
         assert_eq!(value(&realtime, "rt_share"), 201.0);
         assert!((value(&realtime, "rt_exit_mean") - 2010.0 / 21.0).abs() < 1e-9);
         assert_eq!(value(&realtime, "rt_exit_longest"), 400.0);
         assert_eq!(value(&realtime, "rt_latency_ratio"), 162.0);
+        assert_eq!(value(&realtime, "rt_latency_ratio_v2"), 150.0);
     }
 
     #[test]
@@ -272,6 +301,7 @@ mod tests {
             "rt_exit_mean",
             "rt_exit_longest",
             "rt_latency_ratio",
+            "rt_latency_ratio_v2",
         ] {
             let budget = budgets.get(name).expect("there");
             assert!(Realtime::default().figure(budget).is_err());

@@ -128,7 +128,7 @@ fn longest_exit(context: &Context) -> Result<String, Vec<String>> {
 
 fn figures(_: &Context) -> Result<String, Vec<String>> {
     let why = |failure: bulkhead_model::failure::Failure| vec![failure.to_string()];
-    let measured = bench::measure(&[], true).map_err(why)?;
+    let measured = bench::measure(&[], bench::Extent::Gicv3).map_err(why)?;
     let published = bench::Published::load().map_err(why)?;
     let mut wrong = Vec::new();
     for figure in &measured.figures {
@@ -216,7 +216,8 @@ fn realtime_io(_: &Context) -> Result<String, Vec<String>> {
 }
 
 fn twice(_: &Context) -> Result<String, Vec<String>> {
-    let measure = || bench::measure(&[], false).map_err(|failure| vec![failure.to_string()]);
+    let measure =
+        || bench::measure(&[], bench::Extent::Nothing).map_err(|failure| vec![failure.to_string()]);
     let (first, second) = (measure()?, measure()?);
     let others = |a: &&bench::Figure| !second.figures.contains(a);
     let other = first.figures.iter().filter(others);

@@ -43,7 +43,11 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
         .iter()
         .map(|path| read_profile(path))
         .collect::<Result<Vec<_>, _>>()?;
-    let measurement = bench::measure(&others, args.attribute.is_empty())?;
+    let realtime = match args.attribute.is_empty() {
+        true => bench::Extent::All,
+        false => bench::Extent::Nothing,
+    };
+    let measurement = bench::measure(&others, realtime)?;
     let figures = &measurement.figures;
     if let Some(path) = &args.svg {
         temp_files::write(path, bench::svg(figures).as_bytes()).map_err(|error| {
