@@ -24,37 +24,44 @@ impl Waiting {
         Self(!((!self.0).wrapping_shr(8)))
     }
 
-    /// With one more slot. Mostly it is the first one.
+    /// With one more slot. Mostly it is the first one, or the furthest ahead.
     #[inline(always)]
     pub(super) fn with(self, slot: usize, slots: &[Slot; SLOTS]) -> Self {
-        if self == Self::NOBODY {
-            return Self(u64::MAX << 8 | slot as u64);
+        let end = self.end();
+        if end == 0 || self.is_behind(end, slot, slots) {
+            // The byte there is all ones.
+            return Self(self.0 ^ (slot as u64 ^ 0xff).wrapping_shl(end));
         }
-        self.with_beside(slot, slots)
+        self.with_before(end, slot, slots)
     }
 
-    /// The slow path of [`Self::with`]: its place among others, looked for from the end.
+    /// The slow path of [`Self::with`]: its place is before the last one.
     #[inline(never)]
-    fn with_beside(self, slot: usize, slots: &[Slot; SLOTS]) -> Self {
-        let Some(new) = slots.get(slot) else {
-            return self;
-        };
-        // Bits of those that stay in front of it.
-        let mut front = 64u32.wrapping_sub(self.0.leading_ones() & !7);
-        while front != 0 {
-            let last = (self.0.wrapping_shr(front.wrapping_sub(8)) & 0xff) as usize;
-            let Some(other) = slots.get(last) else {
-                break;
-            };
-            let lead = new.virtual_time.wrapping_sub(other.virtual_time) as i64;
-            if lead > 0 || lead == 0 && last < slot {
-                break;
-            }
-            front = front.wrapping_sub(8);
+    fn with_before(self, end: u32, slot: usize, slots: &[Slot; SLOTS]) -> Self {
+        let mut at = end.wrapping_sub(8);
+        while at != 0 && !self.is_behind(at, slot, slots) {
+            at = at.wrapping_sub(8);
         }
-        let before = !u64::MAX.wrapping_shl(front);
+        let before = !u64::MAX.wrapping_shl(at);
         let behind = (self.0 & !before).wrapping_shl(8);
-        Self(behind | (slot as u64).wrapping_shl(front) | self.0 & before)
+        Self(behind | (slot as u64).wrapping_shl(at) | self.0 & before)
+    }
+
+    /// How many bits those take that wait.
+    #[inline(always)]
+    const fn end(self) -> u32 {
+        64u32.wrapping_sub(self.0.leading_ones() & !7)
+    }
+
+    /// Whether a slot runs after the one that ends at a bit.
+    #[inline(always)]
+    fn is_behind(self, end: u32, slot: usize, slots: &[Slot; SLOTS]) -> bool {
+        let other = (self.0.wrapping_shr(end.wrapping_sub(8)) & 0xff) as usize;
+        let (Some(new), Some(old)) = (slots.get(slot), slots.get(other)) else {
+            return true;
+        };
+        let lead = new.virtual_time.wrapping_sub(old.virtual_time) as i64;
+        lead > 0 || lead == 0 && other < slot
     }
 }
 
@@ -102,11 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_and_who_is_no_slot_do_not_wait() {
+    fn nobody_is_no_slot() {
         let slots = slots([0; SLOTS]);
         assert!(Waiting::NOBODY.first() >= SLOTS);
-        let one = Waiting::NOBODY.with(0, &slots);
-        assert_eq!(all(one), [0]);
-        assert_eq!(one.with(SLOTS, &slots), one);
+        assert_eq!(all(Waiting::NOBODY.with(0, &slots)), [0]);
     }
 }
