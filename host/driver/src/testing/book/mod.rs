@@ -23,6 +23,12 @@ const FOLLOWED: [&str; 2] = ["tutorial", "how-to"];
 const README: &str = "README";
 /// A page that needs more than the checkout, and whose steps the tests `boot/` do.
 const ELSEWHERE: &str = "how-to/boot";
+/// Pages that are followed on request only, each with the reason.
+const ON_REQUEST: [(&str, &str); 1] = [(
+    "tutorial/a-loop-in-c",
+    "its loop, its program of Linux and their channel are those of `system/channel-c`, a whole Debian on a disk is that of `demo/short`, \
+     and `docs/tutorial/two-guests` has the verbs that it uses",
+)];
 /// Entries of the working folder that a reader finds, besides the tool.
 const FOUND: [&str; 7] = [
     "boards", "channel", "systems", "guests", "host", "tests", "out",
@@ -37,9 +43,11 @@ pub fn tests(root: &Path) -> Vec<Test> {
         let claim = format!("Who does what `{path}` says sees what it shows.");
         let job: Job = Box::new(move |context| follow(context, &path));
         let test = Test::parallel(format!("docs/{name}"), claim, job);
-        match name.starts_with("tutorial") {
-            true => test.long(),
-            false => test,
+        let why = ON_REQUEST.iter().find(|(page, _)| *page == name);
+        match why {
+            Some((_, why)) => test.on_request(*why),
+            None if name.starts_with("tutorial") => test.long(),
+            None => test,
         }
     });
     let pages = pages.chain(fresh::tests());
@@ -150,5 +158,8 @@ mod tests {
             .find(|test| test.name == "docs/tutorial/two-guests");
         assert!(tutorial.is_some_and(|test| test.on_request.is_none()));
         assert!(tests.iter().any(|test| test.name == "docs/README"));
+        let rare = ON_REQUEST.map(|(page, _)| format!("docs/{page}"));
+        let rare = { rare.iter() }.all(|name| tests.iter().any(|test| test.name == *name));
+        assert!(rare, "a page that is not there");
     }
 }
