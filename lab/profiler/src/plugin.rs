@@ -293,6 +293,10 @@ impl Profiler {
     ///
     /// `instruction` is of the block that is being translated.
     unsafe fn watch_guest(&self, instruction: *mut api::Instruction, address: u64, word: u32) {
+        if decode::acknowledges(word).is_some() {
+            // SAFETY: the caller's.
+            unsafe { api::call_on(instruction, taking_executed, false, 0) };
+        }
         // SAFETY: the caller's.
         unsafe { follow(&self.taken, instruction, (address, word), taken_executed) };
     }
@@ -511,6 +515,18 @@ extern "C" fn acknowledge_executed(_vcpu: c_uint, number: *mut c_void) {
 }
 
 /// A guest has acknowledged an interrupt, if this is the guest of the watched CPU.
+/// CPUs of QEMU, a bit each, that have come to an instruction by which a guest acknowledges an interrupt, and not behind it: what stands
+/// at the address behind it may be another guest's.
+static TAKING: AtomicU64 = AtomicU64::new(0);
+
+const fn cpu_bit(vcpu: c_uint) -> u64 {
+    1 << (vcpu % 64)
+}
+
+extern "C" fn taking_executed(vcpu: c_uint, _data: *mut c_void) {
+    TAKING.fetch_or(cpu_bit(vcpu), Ordering::Relaxed);
+}
+
 extern "C" fn taken_executed(vcpu: c_uint, number: *mut c_void) {
     let Some((plugin, registers)) = LOADED.get() else {
         return;
@@ -518,6 +534,9 @@ extern "C" fn taken_executed(vcpu: c_uint, number: *mut c_void) {
     let Some(period) = plugin.config.period else {
         return;
     };
+    if TAKING.fetch_and(!cpu_bit(vcpu), Ordering::Relaxed) & cpu_bit(vcpu) == 0 {
+        return;
+    }
     let Some(register) = registers.x.get(number as usize) else {
         return;
     };
