@@ -85,6 +85,8 @@ pub enum Act {
     Early,
     /// It breaks a rule, and then is ready for sessions of others for a while.
     Late,
+    /// It breaks a rule, and then refuses the device for a while, with a reason as one has who cannot serve what is planned.
+    Refuses,
     /// It asks for another session again and again.
     Restarts,
     /// It ends.
@@ -176,6 +178,7 @@ pub const ALL: &[Misdeed] = &[
     stays("ready for sessions to come", Act::Future),
     ends("ready too early", Act::Early),
     ends("not ready for long", Act::Late),
+    ends("a refusal", Act::Refuses),
     Misdeed {
         name: "sessions without end",
         act: Act::Restarts,

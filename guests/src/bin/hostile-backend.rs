@@ -8,7 +8,9 @@
 
 use arrayvec::ArrayVec;
 use bulkhead_abi::device::ring::{self, DESCRIPTOR, ENTRIES, INDEX, NEXT, Ring, USED_ENTRY};
-use bulkhead_abi::device::{MAX_CONFIG, MAX_QUEUE_SIZE, backend_page, device_page as page};
+use bulkhead_abi::device::{
+    MAX_CONFIG, MAX_QUEUE_SIZE, Refusal, backend_page, device_page as page,
+};
 use bulkhead_guests::area::Area;
 use bulkhead_guests::backend;
 use bulkhead_guests::misdeeds::{
@@ -144,8 +146,8 @@ struct Hostile {
     before: Option<u16>,
     /// What it does, and until when.
     doing: Option<(Act, u64)>,
-    /// It is to be late with the next session.
-    late: bool,
+    /// What it is to do in place of being ready for the next session.
+    late: Option<Act>,
     /// Sessions that it still asks for.
     restarts: u32,
     /// What EL2 had written to the device page, and the index of the available ring.
@@ -172,7 +174,7 @@ impl Hostile {
             held: ArrayVec::new(),
             before: None,
             doing: None,
-            late: false,
+            late: None,
             restarts: 0,
             words: [0; EL2_WORDS],
             available: 0,
@@ -218,11 +220,11 @@ impl Hostile {
             self.session = session;
             self.queue = None;
             self.held.clear();
-            if core::mem::take(&mut self.late) {
+            if let Some(act) = self.late.take() {
                 for at in self.rings(self.ring.end) {
                     self.window.store16(at, NOBODYS)?;
                 }
-                self.doing = Some((Act::Late, now + timer::ticks(LASTS)));
+                self.doing = Some((act, now + timer::ticks(LASTS)));
                 return Ok(());
             }
             self.ready()?;
@@ -374,8 +376,8 @@ impl Hostile {
                 self.put(page::READY, self.session.wrapping_add(1))?;
                 return self.end(REQUESTS as u16 + 1);
             }
-            Act::Late => {
-                self.late = true;
+            Act::Late | Act::Refuses => {
+                self.late = Some(act);
                 return self.end(REQUESTS as u16 + 1);
             }
             Act::Restarts => {
@@ -513,6 +515,10 @@ impl Hostile {
                 self.put(page::REFUSAL, later)?;
                 self.tell();
             }
+            Act::Refuses => {
+                self.put(page::REFUSAL, Refusal::Features as u32)?;
+                self.tell();
+            }
             Act::Late => {
                 let earlier = self.session.wrapping_sub(1 + self.random.below(3) as u32);
                 for wrong in [later, earlier, u32::MAX, 0] {
@@ -571,7 +577,7 @@ impl Hostile {
                 self.put(page::RESTART, 0)?;
                 self.put(page::REFUSAL, 0)?;
             }
-            Act::Late => {
+            Act::Late | Act::Refuses => {
                 if self.word(page::LIVE)? == self.session {
                     println!("FAIL hostile-backend: a session begins that nobody is ready for");
                 }
