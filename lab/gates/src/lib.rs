@@ -39,6 +39,8 @@ pub struct Limits {
     pub stack: u64,
     /// Code that is there at first only.
     pub unmapped: Option<Unmapped>,
+    /// Parts of names of functions that the image has to do without, called or not.
+    pub absent: Vec<String>,
 }
 
 /// Code that is unmapped at some time. What stays must not call it any more.
@@ -72,6 +74,7 @@ impl Default for Limits {
             entries: Vec::new(),
             stack: 8192,
             unmapped: None,
+            absent: Vec::new(),
         }
     }
 }
@@ -216,6 +219,11 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
             .any(|allocator| symbol.starts_with(allocator))
         {
             findings.push(Finding::Allocator {
+                name: symbol.clone(),
+            });
+        }
+        if limits.absent.iter().any(|part| symbol.contains(part)) {
+            findings.push(Finding::Absent {
                 name: symbol.clone(),
             });
         }

@@ -63,6 +63,11 @@ pub enum Finding {
         /// A symbol of it.
         name: String,
     },
+    /// The image contains what it has to do without.
+    Absent {
+        /// A symbol of it.
+        name: String,
+    },
 }
 
 impl Finding {
@@ -75,6 +80,7 @@ impl Finding {
             Self::Recursion { .. } => 3,
             Self::Stack { .. } => 4,
             Self::Allocator { .. } => 5,
+            Self::Absent { .. } => 6,
         }
     }
 }
@@ -152,6 +158,9 @@ impl fmt::Display for Finding {
                 )
             }
             Self::Allocator { name } => writeln!(f, "the image contains an allocator: {name}"),
+            Self::Absent { name } => {
+                writeln!(f, "the image contains what it has to do without: {name}")
+            }
         }
     }
 }

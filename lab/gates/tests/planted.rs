@@ -371,6 +371,26 @@ fn an_allocator_is_refused_even_when_it_is_not_reached() {
 }
 
 #[test]
+fn what_has_to_be_absent_is_refused_even_when_it_is_not_reached() {
+    let functions = [
+        ("handle", vec![Word(RET)]),
+        ("devices::walk", vec![Word(RET)]),
+    ];
+    assert!(judged(&functions).passed());
+    let limits = Limits {
+        absent: vec!["devices::".to_owned()],
+        ..Limits::default()
+    };
+    let report = judge(&image(&functions), &limits).expect("an image");
+    assert_eq!(
+        only(&report),
+        &Finding::Absent {
+            name: "devices::walk".to_owned()
+        }
+    );
+}
+
+#[test]
 fn roots_beside_the_vectors_are_walked() {
     let functions = [
         ("handle", vec![Word(RET)]),

@@ -376,6 +376,7 @@ fn gates(build: Build) -> Result<String, Vec<String>> {
     let threads = ["vcpu_main", "bulkhead_el2::idle::wait"];
     let limits = bulkhead_gates::Limits {
         entries: threads.map(str::to_owned).to_vec(),
+        absent: absent(build.profile).map(str::to_owned).collect(),
         ..bulkhead_gates::Limits::default()
     };
     let report = bulkhead_gates::judge(&bytes, &limits)
@@ -391,6 +392,21 @@ fn gates(build: Build) -> Result<String, Vec<String>> {
     }
     let said = report.to_string();
     Ok(said.lines().next().unwrap_or_default().to_owned())
+}
+
+/// Parts of names of functions that a profile has to do without, as the first one that has them is another one (ADR 22).
+fn absent(profile: Profile) -> impl Iterator<Item = &'static str> {
+    let parts = [
+        (Profile::Shared, "monitor::"),
+        (Profile::Shared, "sched::balance"),
+        (Profile::Managed, "virtio::"),
+        (Profile::Io, "bulkhead_el2::service"),
+        (Profile::Managed, "control::"),
+        (Profile::Managed, "bulkhead_el2::stops"),
+    ];
+    let later = parts.into_iter();
+    let later = later.filter(move |(first, _)| profile < *first);
+    later.map(|(_, part)| part)
 }
 
 /// Whether EL2 has left the size that a description is planned with before it is built.
