@@ -59,6 +59,12 @@ fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .flat_map(|kind| [ask(kind, 1, 2), vec![4, 200], vec![5], vec![6], vec![2]].concat())
         .collect();
+    // Each with a bit of each value in turn.
+    let altered: Vec<u8> = Kind::ALL
+        .into_iter()
+        .zip((4..8).cycle())
+        .flat_map(|(kind, field)| [vec![9, field], ask(kind, 1, 2), vec![4, 200]].concat())
+        .collect();
     let dump = [
         vec![1, 3],
         ask(Kind::Memory, 0x4000_0000, 300),
@@ -71,7 +77,7 @@ fn seeds() -> Vec<Vec<u8>> {
         vec![7, 9, 2],
         ask(Kind::Output, 30, 504),
     ];
-    vec![all, dump.concat(), logs.concat()]
+    vec![all, altered, dump.concat(), logs.concat()]
 }
 
 /// The board, on which everything is checked that a manager brings about.
@@ -90,6 +96,8 @@ struct World {
     backlog: Backlog<4>,
     typed: Typed,
     copied: RefCell<u32>,
+    /// Whether the request in hand is: nothing may come of another one.
+    is_sound: bool,
 }
 
 impl World {
@@ -104,6 +112,10 @@ impl World {
 
     fn acted(&self, vm: usize, rights: u32) -> Result<(), Denied> {
         self.may(vm, rights);
+        assert!(
+            self.is_sound,
+            "something is done by a request that is not sound"
+        );
         if self.busy { Err(Denied::Busy) } else { Ok(()) }
     }
 }
@@ -188,6 +200,10 @@ impl Board for World {
     }
     fn type_on(&self, vm: usize, bytes: u32, words: [u64; 3]) -> bool {
         self.may(vm, right::CONSOLE);
+        assert!(
+            self.is_sound,
+            "something is typed by a request that is not sound"
+        );
         self.typed.post(vm, bytes, words)
     }
     fn taken(&self) -> Option<u32> {
@@ -200,8 +216,42 @@ impl Board for World {
         let vm = usize::from(self.plan.vcpus[id].vm);
         let registers = request == monitor::Request::Registers;
         self.may(vm, if registers { right::DUMP } else { right::STATS });
+        assert!(
+            self.is_sound,
+            "somebody is asked by a request that is not sound"
+        );
         self.published.ask(id, request);
         self.asked.set(Some((id, request)));
+    }
+}
+
+/// Whether no field of a request of `length` bytes is one that its kind does not have, or has another way (`docs/reference/control.md`).
+fn is_sound(request: &Request, length: u32) -> bool {
+    let Some(kind) = Kind::of(request.kind) else {
+        return false;
+    };
+    let can_be_tried = matches!(kind, Kind::Weight | Kind::Cap | Kind::Budget | Kind::Pool);
+    let mut unused = request.values.iter().skip(kind.values());
+    (length, request.version) == (48, VERSION)
+        && request.number != 0
+        && request.flags <= u32::from(can_be_tried)
+        && (request.vm == 0 || kind.is_about_vm())
+        && (request.vcpu == 0 || kind.is_about_vcpu())
+        && unused.all(|value| *value == 0)
+}
+
+/// Corrupts a field that not every kind has, or that can have one value only.
+fn corrupt(request: &mut Request, field: u8) {
+    let bit = 1 << (field >> 4);
+    match field % 8 {
+        0 => request.version ^= bit as u16,
+        1 => request.number = 0,
+        2 | 3 => request.flags ^= bit,
+        value => {
+            if let Some(value) = request.values.get_mut(usize::from(value - 4)) {
+                *value ^= u64::from(bit);
+            }
+        }
     }
 }
 
@@ -254,12 +304,14 @@ fn run(bytes: &[u8]) {
         backlog: Backlog::new(),
         typed: Typed::new(),
         copied: RefCell::new(0),
+        is_sound: false,
     };
     world.backlog.keep();
     let (mut session, events) = (Session::new(0), Events::new());
     let mut hand: Option<Request> = None;
+    let mut altered = None;
     while !input.is_empty() {
-        match input.u8() % 9 {
+        match input.u8() % 10 {
             0 if hand.is_none() => {
                 let mut request = Request {
                     version: VERSION,
@@ -273,6 +325,10 @@ fn run(bytes: &[u8]) {
                 for value in request.values.iter_mut().take(used) {
                     *value = input.u64();
                 }
+                if let Some(field) = altered.take() {
+                    corrupt(&mut request, field);
+                }
+                world.is_sound = is_sound(&request, 48);
                 hand = Some(request);
                 let mut answer = Message::default();
                 let mut with = session.with(&mut world, &events);
@@ -287,6 +343,7 @@ fn run(bytes: &[u8]) {
                     *byte = input.u8();
                 }
                 let length = if input.u8() & 1 == 0 { 48 } else { input.u32() };
+                world.is_sound = is_sound(&request, length);
                 hand = Some(request);
                 let mut answer = Message::default();
                 let mut with = session.with(&mut world, &events);
@@ -295,6 +352,7 @@ fn run(bytes: &[u8]) {
                     hand = None;
                 }
             }
+            9 => altered = Some(input.u8()),
             1 => {
                 world.phase = [
                     Phase::Down,

@@ -73,7 +73,7 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "control",
         claim: "Whatever a manager asks for and whatever becomes of the board meanwhile, each request is answered once, \
-                and nothing is done, copied or asked but by a right of the plan.",
+                and nothing is done, copied or asked but by a right of the plan, and by a request without a wrong field.",
         runs: 100_000,
         of: Package::Host,
     },
