@@ -376,6 +376,29 @@ fn mapped() -> BTreeSet<String> {
 }
 
 #[test]
+fn the_demo_and_its_page_have_the_same_commands_to_try() {
+    let hint = text("guests/linux/demo");
+    let hint = hint.split_once("Try:").expect("a hint").1;
+    let hint = hint.split_once("HINT").expect("its end").0;
+    let of_hint: Vec<&str> = hint
+        .lines()
+        .map(|line| line.split('(').next().unwrap_or_default().trim())
+        .filter(|line| line.starts_with("bulkheadctl "))
+        .collect();
+    let page = text("docs/tutorial/demo.md");
+    let of_page: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("* `")?.split('`').next())
+        .filter(|code| code.starts_with("bulkheadctl "))
+        .collect();
+    assert_eq!(
+        of_hint, of_page,
+        "guests/linux/demo and docs/tutorial/demo.md"
+    );
+    assert_eq!(of_hint.len(), 3);
+}
+
+#[test]
 fn the_code_map_has_each_folder_and_nothing_else() {
     let (root, mapped) = (root(), mapped());
     assert!(mapped.len() > 30, "{mapped:?}");
