@@ -78,6 +78,10 @@ pub const GICD_ENABLE_HW: u64 = 41;
 pub const GICD_DISABLE_HW: u64 = 42;
 /// Write of ISENABLER0 that enables an SGI.
 pub const GICR_ENABLE_CHANGE: u64 = 19;
+/// Write of ISENABLER0 that enables the virtual timer, whose interrupt is one of the board.
+pub const GICR_ENABLE_HW: u64 = 43;
+/// Write of ICENABLER0 that disables it.
+pub const GICR_DISABLE_HW: u64 = 44;
 /// Read of an ID register.
 pub const ID_REGISTER: u64 = 20;
 /// Write of a byte to the UART.
@@ -197,7 +201,7 @@ pub const DEVICES: [Figure; 8] = [
 ];
 
 /// All groups: those of `bench` in its order, then those of `vcpu-switch-cost` and `sleep-cost`.
-pub const FIGURES: [Figure; 31] = [
+pub const FIGURES: [Figure; 33] = [
     Figure {
         id: HVC_NULL,
         name: "hvc_null",
@@ -335,6 +339,20 @@ pub const FIGURES: [Figure; 31] = [
         id: GICR_ENABLE_CHANGE,
         name: "gicr_enable_change",
         operation: "write ISENABLER0, which enables an SGI",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICR_ENABLE_HW,
+        name: "gicr_enable_hw",
+        operation: "write ISENABLER0, which enables the virtual timer's interrupt",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICR_DISABLE_HW,
+        name: "gicr_disable_hw",
+        operation: "write ICENABLER0, which disables the virtual timer's interrupt",
         operations: OPERATIONS,
         events: 1,
     },

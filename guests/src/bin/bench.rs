@@ -182,6 +182,11 @@ fn more(has_pl061: bool) {
             write32(on, 1 << FIRST_OF_MANY)
         });
     });
+    let [off, on] = [gic::ICENABLER, gic::ISENABLER].map(|bank| gic::word(bank, timer::INTID));
+    each(|| {
+        marked(figures::GICR_DISABLE_HW, || write32(off, 1 << timer::INTID));
+        marked(figures::GICR_ENABLE_HW, || write32(on, 1 << timer::INTID));
+    });
     group(figures::ID_REGISTER, || _ = mrs!("id_aa64pfr0_el1"));
     if uart::base() != 0 {
         // Whole lines, each with the time until it is on the board's UART: its way there is EL2's work, too.
