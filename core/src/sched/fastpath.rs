@@ -115,7 +115,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         new.wake_fair(now, floor, round);
         self.awake |= slots;
         self.load = self.load.wrapping_add(new.weight());
-        self.waiting = self.waiting.with(slot, &self.slots);
+        self.waiting = self.waiting.with_woken(slot, &self.slots);
         let first = self.waiting.first();
         if !self.goes_on(first, now) {
             return Some(Woken::Looks);

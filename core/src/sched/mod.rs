@@ -172,6 +172,7 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
         if woken == 0 {
             return false;
         }
+        self.waiting = Waiting::NOBODY;
         self.awake |= woken;
         self.load = self.load.wrapping_add(weight);
         // Where the decision is simple, it takes no longer than this would.
@@ -217,20 +218,19 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     pub fn next(&mut self, now: u64) -> Turn {
         self.charge(now);
         let is_fastpath = self.is_simple();
-        let (able, chosen) = if is_fastpath {
-            let others = self.awake & !only(self.current);
-            self.sort_waiting(others);
-            let first = self.waiting.first();
-            (self.awake, self.choose_fair(first, self.awake, now))
+        let current = only(self.current);
+        let (able, chosen, first) = if is_fastpath {
+            self.sort_waiting(self.awake & !current);
+            (self.awake, None, self.waiting.first())
         } else {
             self.waiting = Waiting::NOBODY;
             let (able, chosen) = self.choose(now);
-            let fair = able & self.fair;
-            let chosen = chosen.unwrap_or_else(|| {
-                let first = self.behind(fair & !only(self.current));
-                self.choose_fair(first.unwrap_or(NOBODY), fair, now)
-            });
-            (able, chosen)
+            let first = self.behind(able & self.fair & !current);
+            (able, chosen, first.unwrap_or(NOBODY))
+        };
+        let chosen = match chosen {
+            Some(chosen) => chosen,
+            None => self.choose_fair(first, able & self.fair, now),
         };
         if now >= self.ends || chosen != self.current {
             self.ends = u64::MAX;
@@ -322,10 +322,14 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     /// awake vCPUs or to a policy, because virtual time up to now passed for the old set.
     fn settle(&mut self, now: u64) {
         self.charge(now);
-        self.waiting = Waiting::NOBODY;
         let floor = self.weights.floor();
+        // Of those that wait the first is the furthest behind, if they are in order.
+        let set = match self.waiting {
+            Waiting::NOBODY => self.awake & self.fair,
+            waiting => self.awake & only(self.current) | only(waiting.first()),
+        };
         let ahead = self
-            .of(self.awake & self.fair)
+            .of(set)
             .map(|slot| slot.virtual_time.wrapping_sub(floor) as i64);
         if let Some(ahead) = ahead.min() {
             self.weights.advance(ahead);
@@ -412,7 +416,11 @@ impl<const HOLDS: bool> Scheduler<HOLDS> {
     #[inline(always)]
     fn sort_waiting(&mut self, others: Set) {
         if self.waiting == Waiting::NOBODY && others != 0 {
-            self.sort_waiting_anew(others);
+            if others & others.wrapping_sub(1) == 0 {
+                self.waiting = Waiting::only(others.trailing_zeros());
+            } else {
+                self.sort_waiting_anew(others);
+            }
         }
     }
 

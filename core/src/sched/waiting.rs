@@ -12,6 +12,11 @@ impl Waiting {
     /// Nobody waits, or the order is not known.
     pub(super) const NOBODY: Self = Self(u64::MAX);
 
+    /// This slot alone waits.
+    pub(super) const fn only(slot: u32) -> Self {
+        Self(u64::MAX << 8 | slot as u64)
+    }
+
     /// Who runs next: the furthest behind, of equals the lowest number. No slot if there is nobody.
     #[inline(always)]
     pub(super) const fn first(self) -> usize {
@@ -24,7 +29,7 @@ impl Waiting {
         Self(!((!self.0).wrapping_shr(8)))
     }
 
-    /// With one more slot. Mostly it is the first one, or the furthest ahead.
+    /// With one whose turn has ended, which is mostly the furthest ahead.
     #[inline(always)]
     pub(super) fn with(self, slot: usize, slots: &[Slot; SLOTS]) -> Self {
         let end = self.end();
@@ -32,13 +37,21 @@ impl Waiting {
             // The byte there is all ones.
             return Self(self.0 ^ (slot as u64 ^ 0xff).wrapping_shl(end));
         }
-        self.with_before(end, slot, slots)
+        self.with_before(end.wrapping_sub(8), slot, slots)
     }
 
-    /// The slow path of [`Self::with`]: its place is before the last one.
+    /// With one that has woken up, which is mostly the furthest behind.
+    #[inline(always)]
+    pub(super) fn with_woken(self, slot: usize, slots: &[Slot; SLOTS]) -> Self {
+        if self == Self::NOBODY || !self.is_behind(8, slot, slots) {
+            return Self(self.0.wrapping_shl(8) | slot as u64);
+        }
+        self.with_before(self.end(), slot, slots)
+    }
+
+    /// The slow path of both: its place is not behind that bit.
     #[inline(never)]
-    fn with_before(self, end: u32, slot: usize, slots: &[Slot; SLOTS]) -> Self {
-        let mut at = end.wrapping_sub(8);
+    fn with_before(self, mut at: u32, slot: usize, slots: &[Slot; SLOTS]) -> Self {
         while at != 0 && !self.is_behind(at, slot, slots) {
             at = at.wrapping_sub(8);
         }
@@ -97,11 +110,15 @@ mod tests {
             ahead in any::<[u8; SLOTS]>(),
             put in Just((0..SLOTS).collect::<Vec<_>>()).prop_shuffle(),
             number in 0..=SLOTS,
+            woken in any::<u8>(),
         ) {
             let ahead = ahead.map(|more| u64::from(more % 6));
             let slots = slots(ahead.map(|more| begin.wrapping_add(more)));
             let put = &put[..number];
-            let waiting = put.iter().fold(Waiting::NOBODY, |waiting, slot| waiting.with(*slot, &slots));
+            let waiting = put.iter().fold(Waiting::NOBODY, |waiting, slot| match woken >> slot & 1 {
+                0 => waiting.with(*slot, &slots),
+                _ => waiting.with_woken(*slot, &slots),
+            });
             let mut expected = put.to_vec();
             expected.sort_by_key(|slot| (ahead[*slot], *slot));
             prop_assert_eq!(all(waiting), expected);
@@ -113,5 +130,6 @@ mod tests {
         let slots = slots([0; SLOTS]);
         assert!(Waiting::NOBODY.first() >= SLOTS);
         assert_eq!(all(Waiting::NOBODY.with(0, &slots)), [0]);
+        assert_eq!(all(Waiting::only(6)), [6]);
     }
 }
