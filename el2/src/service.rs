@@ -18,6 +18,7 @@ use bulkhead_core::virtio::ports::{ONE, WITH_CONTROL};
 use bulkhead_core::virtio::queue::{Budget, instructions};
 use bulkhead_core::virtio::requests::Release;
 use bulkhead_core::virtio::round::{Round, SLICE};
+use bulkhead_core::virtio::served::Served;
 use bulkhead_core::virtio::told::Told;
 use bulkhead_core::virtio::{pages, window};
 
@@ -28,7 +29,7 @@ use crate::hw::timer;
 use crate::plan::plan;
 use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
-use crate::virtio::{self, Served};
+use crate::virtio;
 use crate::{control, deadlines, mailbox, managers, sched, stops, vm};
 
 const _: () = assert!(size_of::<Service>() as u64 <= pages::THREAD_PAGES * 4096);
@@ -334,12 +335,12 @@ impl Entry {
     fn slice(&mut self, gic: &Gic, addresses: &[u64], budget: &mut Budget) -> bool {
         let shared = virtio::shared(self.index);
         let requests = &shared.requests;
-        match shared.served() {
+        match shared.served.get() {
             Served::Comes => {
                 let queues = plan().virtqueues_of(self.index).len();
                 self.device.show(&Mapped);
                 window::make(&Mapped, self.window, self.row, queues);
-                shared.serve(Served::Comes, Served::Up);
+                shared.served.made();
                 self.untold = true;
             }
             Served::Leaves => self.device.end_session(),
@@ -376,7 +377,7 @@ impl Entry {
             }
         }
         let serves =
-            self.console.is_some() || matches!(shared.served(), Served::Up | Served::Leaves);
+            self.console.is_some() || matches!(shared.served.get(), Served::Up | Served::Leaves);
         let mut more = false;
         if serves || releases.is_some() {
             let outcome = match &mut self.console {
@@ -405,8 +406,8 @@ impl Entry {
         if releases.is_some() {
             self.wake_guest();
         }
-        if shared.served() == Served::Leaves && self.device.has_let_go() {
-            shared.serve(Served::Leaves, Served::Gone);
+        if shared.served.get() == Served::Leaves && self.device.has_let_go() {
+            shared.served.let_go();
             wake_boot_vcpu(self.backend.0);
             more = false;
         }
@@ -417,7 +418,7 @@ impl Entry {
     /// Shows the guest what the backend says of the device, or without one the plan. A backend that changes that all the time has less of
     /// each slice.
     fn follow_config(&mut self, budget: &mut Budget) {
-        let is_up = virtio::shared(self.index).served() == Served::Up;
+        let is_up = virtio::shared(self.index).served.get() == Served::Up;
         let (window, page) = (is_up.then_some(self.window), virtio::page(self.index));
         let config = &self.row.config;
         if self.config.follow(&Mapped, window, config, &page) {
@@ -468,7 +469,7 @@ impl Entry {
             self.untold = false;
             return;
         }
-        if virtio::shared(self.index).served() != Served::Up {
+        if virtio::shared(self.index).served.get() != Served::Up {
             self.untold = false;
             return;
         }

@@ -15,6 +15,7 @@ use bulkhead_core::cpu::exit::{self, Mmio};
 use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
 use bulkhead_core::virtio::pending::PendingDevices;
 use bulkhead_core::virtio::requests::{Release, Requests};
+use bulkhead_core::virtio::served::ServedWord;
 use bulkhead_core::virtio::transport::{Effect, Offer, Page, Transport, register};
 
 use crate::emulated::Done;
@@ -36,8 +37,8 @@ pub struct Shared {
     pub status: InterruptStatus,
     /// The registers.
     pub transport: Claim<Transport>,
-    /// [`Served`]
-    backend: AtomicU32,
+    /// What the backend's VM does with the window.
+    pub served: ServedWord,
     /// 1 if the service thread has let go of the queues at the end of a life of the guest's VM.
     let_go: AtomicU32,
     /// The service thread (row of the plan).
@@ -48,31 +49,7 @@ pub struct Shared {
     longest: AtomicU64,
 }
 
-/// What the backend's VM does with the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Served {
-    /// The service thread has let go of it; the VM has not been prepared.
-    Gone = 0,
-    /// The VM has been prepared: its memory is zero, and the window is to be made.
-    Comes = 1,
-    /// It is there.
-    Up = 2,
-    /// The VM has ended: the service thread is to let go of it.
-    Leaves = 3,
-}
-
 impl Shared {
-    /// Returns what the backend's VM does.
-    pub fn served(&self) -> Served {
-        match self.backend.load(Ordering::Acquire) {
-            1 => Served::Comes,
-            2 => Served::Up,
-            3 => Served::Leaves,
-            _ => Served::Gone,
-        }
-    }
-
     /// The service thread has given the device a slice of `ticks`.
     pub fn count(&self, ticks: u64) {
         let add = |sum: &AtomicU64, more: u64| {
@@ -86,15 +63,6 @@ impl Shared {
         if ticks > self.longest.load(Ordering::Relaxed) {
             self.longest.store(ticks, Ordering::Relaxed);
         }
-    }
-
-    /// The service thread has made the window, or has let go of it.
-    pub fn serve(&self, from: Served, to: Served) {
-        let (from, to) = (from as u32, to as u32);
-        // The VM may have ended meanwhile.
-        let _changed = self
-            .backend
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -444,11 +412,7 @@ pub fn has_let_go(vm: usize) -> bool {
         }
     }
     for (device, _) in served_by(vm) {
-        let shared = shared(device);
-        if shared.served() != Served::Gone {
-            shared
-                .backend
-                .store(Served::Leaves as u32, Ordering::Release);
+        if !shared(device).served.has_gone() {
             wake(device);
             free = false;
         }
@@ -473,9 +437,7 @@ pub fn prepare(vm: usize) {
         wake(device);
     }
     for (device, _) in served_by(vm) {
-        shared(device)
-            .backend
-            .store(Served::Comes as u32, Ordering::Release);
+        shared(device).served.comes();
         wake(device);
     }
 }

@@ -26,6 +26,7 @@ pub mod ports;
 pub mod queue;
 pub mod requests;
 pub mod round;
+pub mod served;
 pub mod session;
 pub mod told;
 pub mod transport;

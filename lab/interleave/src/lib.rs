@@ -43,6 +43,8 @@ pub mod ring;
 pub mod said;
 #[path = "../../../core/src/sched/mod.rs"]
 pub mod sched;
+#[path = "../../../core/src/virtio/served.rs"]
+pub mod served;
 #[path = "../../../core/src/sync/stage2_claim.rs"]
 pub mod stage2_claim;
 #[path = "../../../core/src/virtio/told.rs"]
