@@ -399,7 +399,7 @@ fn absent(profile: Profile) -> impl Iterator<Item = &'static str> {
     let parts = [
         (Profile::Shared, "monitor::"),
         (Profile::Shared, "sched::balance"),
-        (Profile::Managed, "virtio::"),
+        (Profile::Io, "virtio::"),
         (Profile::Io, "bulkhead_el2::service"),
         (Profile::Managed, "control::"),
         (Profile::Managed, "bulkhead_el2::stops"),
