@@ -1,7 +1,8 @@
 //! Claim: a VM whose tick falls due together with those of all other VMs of its pCPU gets its ticks,
 //! and EL2 has no long exit for it.
 //!
-//! Sleeps until each multiple of `every=` microseconds of the counter, `ticks=` times.
+//! Sleeps until each multiple of `every=` microseconds of the counter, `ticks=` times; with `late=`, it wakes no later than so
+//! many microseconds behind any of them.
 #![no_std]
 #![no_main]
 
@@ -15,6 +16,7 @@ fn main(board: &'static Board) {
     gic::init();
     gic::enable(timer::INTID);
     let mut early = 0u64;
+    let mut latest = 0;
     for _ in 0..ticks {
         let due = (timer::now() / every + 1) * every;
         timer::arm(due);
@@ -24,8 +26,12 @@ fn main(board: &'static Board) {
             early += 1;
             sysreg::sleep();
         }
+        latest = latest.max(timer::now() - due);
     }
     check::holds("ticks", early < ticks, early);
+    if let Some(late) = board.argument("late") {
+        check::holds("each in time", latest <= timer::ticks(late), latest);
+    }
     check::done();
 }
 
