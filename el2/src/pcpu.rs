@@ -231,17 +231,17 @@ impl Pcpu {
     #[inline(always)]
     pub fn take_wakes(&mut self, now: u64) -> u32 {
         let (found, soonest) = self.wakes.take(self.used, now);
-        self.is_exact(soonest);
+        self.set_soonest(soonest);
         found
     }
 
     #[inline(never)]
     fn look_for_soonest(&mut self) {
-        self.is_exact(self.wakes.next(self.used));
+        self.set_soonest(self.wakes.next(self.used));
     }
 
     #[inline(always)]
-    fn is_exact(&mut self, soonest: u64) {
+    fn set_soonest(&mut self, soonest: u64) {
         self.is_stale = false;
         self.soonest = soonest;
         self.is_due_at();
