@@ -58,6 +58,8 @@ mod profile;
 #[cfg(target_os = "none")]
 mod random;
 #[cfg(target_os = "none")]
+mod reach;
+#[cfg(target_os = "none")]
 #[cfg_attr(feature = "static", path = "alone.rs")]
 mod sched;
 #[cfg(target_os = "none")]

@@ -86,28 +86,33 @@ fn all() -> impl Iterator<Item = &'static Manager> {
 }
 
 /// The manager whose console a device is, and its number.
+#[inline(always)]
 pub fn of_device(device: usize) -> Option<(usize, &'static Manager)> {
-    (0..MAX_MANAGERS)
-        .zip(all())
-        .find(|(_, it)| it.device() == device)
+    let number = virtio::shared(device).manager()?;
+    Some((number, MANAGERS.get(number)?))
+}
+
+/// The consoles that have a control port, with their rows.
+pub fn consoles() -> impl Iterator<Item = (u32, &'static VirtioDevice)> {
+    (0u32..).zip(plan().virtio_devices()).filter(|(_, row)| {
+        let backend = plan().backends().get(usize::from(row.backend));
+        let of_el2 = backend.is_some_and(|backend| backend.vm == NONE);
+        row.id == VIRTIO_CONSOLE && row.features & MULTIPORT != 0 && of_el2
+    })
 }
 
 /// Notes who manages, when the board starts. `each` has the number of each of them, and its console.
 pub fn start(mut each: impl FnMut(usize, &VirtioDevice)) {
-    let mut places = (0..MAX_MANAGERS).zip(&MANAGERS);
-    for (device, row) in (0u32..).zip(plan().virtio_devices()) {
-        let backend = plan().backends().get(usize::from(row.backend));
-        let of_el2 = backend.is_some_and(|backend| backend.vm == NONE);
-        let has_port = row.id == VIRTIO_CONSOLE && row.features & MULTIPORT != 0 && of_el2;
-        if has_port && let Some((number, manager)) = places.next() {
-            manager.device.store(device, Ordering::Relaxed);
-            let vm = u32::from(row.vm).wrapping_add(1);
-            manager.vm.store(vm, Ordering::Relaxed);
-            each(number, row);
-            for grant in plan().rights_of(row.vm.into()) {
-                if grant.rights & (right::LOGS | right::CONSOLE) != 0 {
-                    backlog(grant.vm.into()).keep();
-                }
+    let places = (0..MAX_MANAGERS).zip(&MANAGERS);
+    for ((number, manager), (device, row)) in places.zip(consoles()) {
+        manager.device.store(device, Ordering::Relaxed);
+        let vm = u32::from(row.vm).wrapping_add(1);
+        manager.vm.store(vm, Ordering::Relaxed);
+        virtio::shared(device as usize).set_manager(number);
+        each(number, row);
+        for grant in plan().rights_of(row.vm.into()) {
+            if grant.rights & (right::LOGS | right::CONSOLE) != 0 {
+                backlog(grant.vm.into()).keep();
             }
         }
     }
@@ -140,8 +145,8 @@ pub fn give_typed(mut push: impl FnMut(usize, u8) -> bool, mut wake: impl FnMut(
 #[inline(never)]
 pub fn changed(vm: usize, changed: Changed) {
     for manager in all() {
-        if plan().right(manager.vm(), vm) & right::LIST != 0 {
-            manager.events.mark(vm, changed);
+        let listens = plan().right(manager.vm(), vm) & right::LIST != 0;
+        if listens && manager.events.mark(vm, changed) {
             manager.wake();
         }
     }

@@ -3,18 +3,15 @@
 
 use core::cell::Cell;
 
-use bulkhead_abi::plan::{
-    ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, NONE, Region, VIRTIO_RESETS, VirtioDevice,
-};
+use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, NONE, VIRTIO_RESETS, VirtioDevice};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::virtio::backend_ring::Slot;
 use bulkhead_core::virtio::config::Config;
 use bulkhead_core::virtio::console::Console;
 use bulkhead_core::virtio::device::{Device, Kind, Outcome, Store};
 use bulkhead_core::virtio::interrupt;
-use bulkhead_core::virtio::memory::{Access, At, Space};
+use bulkhead_core::virtio::memory::At;
 use bulkhead_core::virtio::polls::Polls;
-use bulkhead_core::virtio::ports::{ONE, WITH_CONTROL};
 use bulkhead_core::virtio::queue::{Budget, instructions};
 use bulkhead_core::virtio::requests::Release;
 use bulkhead_core::virtio::round::{Round, SLICE};
@@ -28,6 +25,7 @@ use crate::hw::service::{self as memory, Arena, Mapped};
 use crate::hw::timer;
 use crate::plan::plan;
 use crate::profile::MANAGED;
+use crate::reach::{Found, Regions, VmSpace, address_in, regions_of};
 use crate::vcpu::Vcpu;
 use crate::virtio;
 use crate::{control, deadlines, mailbox, managers, sched, stops, vm};
@@ -36,8 +34,6 @@ const _: () = assert!(size_of::<Service>() as u64 <= pages::THREAD_PAGES * 4096)
 const _: () = assert!(size_of::<Entry>() as u64 <= pages::DEVICE_PAGES * 4096);
 const _: () = assert!(size_of::<Slot>() as u64 == pages::SLOT_BYTES);
 
-/// Queues of a console.
-const QUEUES: usize = if MANAGED { WITH_CONTROL } else { ONE };
 /// What a change of a config takes of a slice.
 const CONFIG_COST: u32 = instructions(500);
 
@@ -51,8 +47,6 @@ struct Service {
     polls: Polls,
     /// The devices, by row of the plan.
     devices: [Option<&'static mut Entry>; MAX_VIRTIO_DEVICES],
-    /// The virtual address of each region, by row of the plan; 0 for those that it does not reach.
-    addresses: [u64; MAX_ROWS],
 }
 
 /// A device of a service thread.
@@ -61,7 +55,7 @@ struct Entry {
     device: Device<'static>,
     config: Config,
     /// The device in its place that EL2 serves itself.
-    console: Option<Console<QUEUES>>,
+    console: Option<Console>,
     row: &'static VirtioDevice,
     index: usize,
     /// Those of the guest's VM.
@@ -79,96 +73,6 @@ struct Entry {
     failed: bool,
     /// Bits of the interrupt status that the guest is to be told of, and could not be yet.
     unshown: bool,
-}
-
-/// The memory that a VM may name in its rings: its RAM, and shared memory as it may access it itself.
-struct VmSpace<'a> {
-    regions: &'static [Region],
-    addresses: &'a [u64],
-    /// What was found last, where the next one mostly lies as well.
-    recent: &'a Cell<Found>,
-}
-
-/// A region as a VM's rings may name it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Found {
-    ipa: u64,
-    /// 0: there is none.
-    size: u64,
-    address: u64,
-    may_write: bool,
-}
-
-impl Found {
-    /// The address `offset` bytes behind its start, and how many bytes lie behind it; 0 if there is none, or it may not be written.
-    #[inline(always)]
-    fn behind(&self, offset: u64, writes: bool) -> (u64, u64) {
-        if offset < self.size && (self.may_write || !writes) {
-            let at = self.address.wrapping_add(offset);
-            return (at, self.size.wrapping_sub(offset));
-        }
-        (0, 0)
-    }
-}
-
-/// The regions of a VM, and the row of the first of them.
-type Regions = (&'static [Region], usize);
-
-fn regions_of(vm: u16) -> Regions {
-    let first = plan().regions.partition_point(|region| region.vm < vm);
-    (plan().regions_of(usize::from(vm)), first)
-}
-
-impl<'a> VmSpace<'a> {
-    fn of((regions, first): Regions, addresses: &'a [u64], recent: &'a Cell<Found>) -> Self {
-        Self {
-            regions,
-            addresses: addresses.get(first..).unwrap_or_default(),
-            recent,
-        }
-    }
-
-    /// The virtual address of an IPA, and how many bytes from there on lie behind one another; 0 if the VM may not access it so.
-    #[inline(never)]
-    fn find(&self, ipa: u64, writes: bool) -> (u64, u64) {
-        let found = self.recent.get();
-        let offset = ipa.wrapping_sub(found.ipa);
-        if offset < found.size {
-            return found.behind(offset, writes);
-        }
-        self.find_anew(ipa, writes)
-    }
-
-    /// The same in another region than that before.
-    #[inline(never)]
-    fn find_anew(&self, ipa: u64, writes: bool) -> (u64, u64) {
-        let found = self.region(ipa);
-        self.recent.set(found);
-        found.behind(ipa.wrapping_sub(found.ipa), writes)
-    }
-
-    /// The region of an IPA. A VM's regions are in the order of their IPAs (invariant `table-order`), and may be many.
-    fn region(&self, ipa: u64) -> Found {
-        let behind = self.regions.partition_point(|region| region.ipa <= ipa);
-        let index = behind.wrapping_sub(1);
-        match (self.regions.get(index), self.addresses.get(index)) {
-            (Some(region), Some(address)) if *address != 0 => Found {
-                ipa: region.ipa,
-                size: region.size,
-                address: *address,
-                may_write: region.access & ACCESS_WRITE != 0,
-            },
-            _ => Found::default(),
-        }
-    }
-}
-
-impl Space for VmSpace<'_> {
-    #[inline(always)]
-    fn reach(&self, ipa: u64, access: Access) -> Option<(At, u64)> {
-        let (address, bytes) = self.find(ipa, access == Access::Write);
-        (address != 0).then_some((At::new(address), bytes))
-    }
 }
 
 /// The loop of a service thread.
@@ -202,14 +106,6 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
     }
 }
 
-/// Returns the virtual address of an IPA in a VM's RAM.
-fn address_in(vm: u16, ipa: u64, addresses: &[u64]) -> At {
-    let recent = Cell::default();
-    let space = VmSpace::of(regions_of(vm), addresses, &recent);
-    let found = space.reach(ipa, Access::Write);
-    found.map_or(At::new(0), |(at, _)| at)
-}
-
 impl Service {
     /// Makes the state without devices. It is on the stack until it is in place, and nothing else may be there with it.
     #[inline(never)]
@@ -218,7 +114,6 @@ impl Service {
             round: Round::new(),
             polls: Polls::new(),
             devices: [const { None }; MAX_VIRTIO_DEVICES],
-            addresses: [0; MAX_ROWS],
         })
     }
 
@@ -227,14 +122,8 @@ impl Service {
         let mut arena = Arena::new(index);
         let service = Self::empty(&mut arena)?;
         sched::poll_and_yield(vcpu);
-        for reached in pages::reached(plan(), index) {
-            if let Some(place) = service.addresses.get_mut(reached.row) {
-                *place = reached.region.ipa;
-            }
-            sched::poll_and_yield(vcpu);
-        }
         for (row, device) in pages::devices(plan(), index) {
-            let entry = Entry::make(&mut arena, row, device, &service.addresses);
+            let entry = Entry::make(&mut arena, row, device);
             sched::poll_and_yield(vcpu);
             let entry = entry.and_then(|entry| entry.add_queues(vcpu, &mut arena));
             if let Some(place) = service.devices.get_mut(row) {
@@ -269,7 +158,7 @@ impl Service {
         };
         let mut budget = SLICE;
         let more = match self.devices.get_mut(row) {
-            Some(Some(entry)) => entry.slice(gic, &self.addresses, &mut budget),
+            Some(Some(entry)) => entry.slice(gic, &mut budget),
             _ => false,
         };
         self.round.did(row, budget, more);
@@ -285,11 +174,10 @@ impl Entry {
         arena: &mut Arena,
         index: usize,
         row: &'static VirtioDevice,
-        addresses: &[u64],
     ) -> Option<&'static mut Self> {
         let backend = plan().backends().get(usize::from(row.backend))?;
-        let window = address_in(backend.vm, row.window, addresses);
-        let backend_page_at = address_in(backend.vm, backend.page, addresses);
+        let window = address_in(backend.vm, row.window);
+        let backend_page_at = address_in(backend.vm, backend.page);
         let kind = Kind {
             polled: row.poll != 0,
             resets: row.flags & VIRTIO_RESETS != 0,
@@ -332,7 +220,7 @@ impl Entry {
     }
 
     /// Does as much as the budget allows. Returns whether there is more to do at once.
-    fn slice(&mut self, gic: &Gic, addresses: &[u64], budget: &mut Budget) -> bool {
+    fn slice(&mut self, gic: &Gic, budget: &mut Budget) -> bool {
         let shared = virtio::shared(self.index);
         let requests = &shared.requests;
         match shared.served.get() {
@@ -347,18 +235,23 @@ impl Entry {
             Served::Gone | Served::Up => {}
         }
         self.follow_config(budget);
-        let space = VmSpace::of(self.regions, addresses, &self.recent);
+        let space = VmSpace::of(self.regions, &self.recent);
         let asked = requests.look();
         let releases = asked.release();
         let started = requests.take_start();
         if started && releases != Some(Release::All) {
-            let begun = shared
-                .transport
-                .try_use(|transport| match &mut self.console {
-                    Some(console) => console.start(transport, requests, &space),
-                    None => self.device.start(transport, requests, &Mapped, &space),
-                });
-            match begun {
+            let begun = shared.transport.try_use(|transport| {
+                let Some(console) = &mut self.console else {
+                    return Some(self.device.start(transport, requests, &Mapped, &space));
+                };
+                let behind = if MANAGED {
+                    control::start_ports(self.index, transport, &space)?
+                } else {
+                    Outcome::default()
+                };
+                Some(console.start(transport, requests, &space).and(behind))
+            });
+            match begun.flatten() {
                 // To find and check the rings of all queues takes as long as a slice may: they are served in the next one, and a driver that
                 // starts its device all the time pays for that.
                 Some(begun) => {
@@ -372,9 +265,12 @@ impl Entry {
         if releases == Some(Release::All) {
             // That the device has failed is nothing to the driver that has reset it.
             self.failed = false;
-            if MANAGED {
-                control::reset(self.index);
-            }
+        }
+        if MANAGED
+            && let Some(what) = releases
+            && !control::let_go(self.index, what)
+        {
+            return true;
         }
         let serves =
             self.console.is_some() || matches!(shared.served.get(), Served::Up | Served::Leaves);
@@ -384,7 +280,7 @@ impl Entry {
                 Some(console) => {
                     let vm = vm::vm(self.row.vm.into());
                     let ports = if MANAGED && releases.is_none() {
-                        serve_ports(self.index, console, &space, budget)
+                        serve_ports(self.index, console, budget)
                     } else {
                         Outcome::default()
                     };
@@ -451,11 +347,7 @@ impl Entry {
         }
         if self.unshown && shared.status.publish(&page) {
             self.unshown = false;
-            let (vm, intid) = (vm::vm(self.row.vm.into()), u32::from(self.row.vintid));
-            // The driver of a polled device, which has no interrupt, finds in the registers what there is.
-            if intid != 0 {
-                vm::interrupt(vm, gic, intid);
-            }
+            virtio::interrupt(self.index, gic);
         }
         if self.untold {
             self.tell_backend();
@@ -493,19 +385,12 @@ impl Entry {
 }
 
 /// Serves the ports of a console behind its first, with what port 0 leaves of a slice.
-fn serve_ports(
-    device: usize,
-    console: &mut Console<QUEUES>,
-    space: &VmSpace<'_>,
-    budget: &mut Budget,
-) -> Outcome {
-    let mut outcome = Outcome::default();
+fn serve_ports(device: usize, console: &mut Console, budget: &mut Budget) -> Outcome {
     let mut part = *budget;
     part.spend(OF_PORT_0);
     let before = part.left();
-    if let Some(rings) = console.rings_of_ports()
-        && control::serve(device, rings, space, &mut part, &mut outcome).is_err()
-    {
+    let mut outcome = control::serve(device, console.is_driven(), &mut part);
+    if outcome.failed {
         console.break_off(&mut outcome);
     }
     budget.spend(before.wrapping_sub(part.left()));

@@ -27,7 +27,9 @@ use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, pmu, timer};
 use crate::plan::{plan, service_thread};
 use crate::profile::{IO, LEVEL, MANAGED, PROFILE};
 use crate::vcpu::Vcpu;
-use crate::{console, control, doorbell, gppt, prepare, random, sched, timed, virtio, vm};
+use crate::{
+    console, control, doorbell, gppt, managers, prepare, random, reach, sched, timed, virtio, vm,
+};
 
 /// Runs start-up on the boot pCPU: proves the plan, builds the memory maps, starts the other pCPUs,
 /// and becomes a pCPU like them.
@@ -325,14 +327,39 @@ fn make_service_map(page_pool: &mut PagePool, service: usize, row: &ServiceThrea
         pa: start.wrapping_add(state.pa),
         ..state
     }));
-    let memory = pages::reached(plan(), service).map(|reached| reached.region);
+    let memory = pages::reached(plan(), service).map(|reached| {
+        reach::note(&reached);
+        reached.region
+    });
     for region in own.chain(memory) {
         if builder.map_for_el2(&region).is_err() {
             // The proof of the plan has counted the tables.
             break;
         }
     }
-    mmu::add_service_map(page_pool, row.pcpu.into(), root);
+    mmu::add_service_map(page_pool, row.pcpu.into(), root, 0..512);
+    if MANAGED {
+        add_managers(page_pool, service, root);
+    }
+}
+
+/// Adds the memory of managers, whose consoles a service thread serves, to the maps of the pCPUs on which their vCPUs may run.
+fn add_managers(page_pool: &mut PagePool, service: usize, root: u64) {
+    for (_, row) in managers::consoles() {
+        if usize::from(row.service) != service {
+            continue;
+        }
+        let vcpus = plan().vcpus_of(row.vm.into()).iter();
+        let pcpus = vcpus.fold(0, |all, vcpu| all | plan().may_run_on(vcpu));
+        for (at, size) in reach::places(row.vm) {
+            let mut rest = pcpus;
+            while rest != 0 {
+                let index = rest.trailing_zeros() as usize;
+                rest &= rest.wrapping_sub(1);
+                mmu::add_service_map(page_pool, index, root, pages::root_entries(at, size));
+            }
+        }
+    }
 }
 
 /// Puts the distributor into its first state and routes every SPI of the plan to its pCPU. The boot

@@ -12,20 +12,22 @@ use bulkhead_abi::plan::{
 };
 use bulkhead_core::console::cpu_time::nanoseconds;
 use bulkhead_core::cpu::exit::{self, Mmio};
-use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
+use bulkhead_core::virtio::interrupt::{self as interrupts, Copied, InterruptStatus};
 use bulkhead_core::virtio::pending::PendingDevices;
+use bulkhead_core::virtio::ports::FIRST_OF_MESSAGES;
 use bulkhead_core::virtio::requests::{Release, Requests};
 use bulkhead_core::virtio::served::ServedWord;
 use bulkhead_core::virtio::transport::{Effect, Offer, Page, Transport, register};
 
 use crate::emulated::Done;
 use crate::hw::claim::Claim;
+use crate::hw::gic::Gic;
 use crate::hw::mmio::Registers;
 use crate::hw::{cpu, mmu, state, timer};
-use crate::mailbox;
 use crate::plan::{self, plan};
 use crate::profile::MANAGED;
 use crate::vcpu::Vcpu;
+use crate::{mailbox, vm};
 
 /// The state of a device that pCPUs share. All zeros is its value before its VM starts.
 #[derive(Debug)]
@@ -43,6 +45,8 @@ pub struct Shared {
     let_go: AtomicU32,
     /// The service thread (row of the plan).
     service: AtomicU32,
+    /// The number of the manager whose console it is, and 1; 0 for any other device.
+    manager: AtomicU32,
     /// What the service thread has done for the device: slices, their time and the longest of them (physical counter). Only it writes.
     slices: AtomicU64,
     time: AtomicU64,
@@ -50,6 +54,18 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Notes whose console it is, when the board starts.
+    pub fn set_manager(&self, number: usize) {
+        let number = (number as u32).wrapping_add(1);
+        self.manager.store(number, Ordering::Relaxed);
+    }
+
+    /// The number of the manager whose console it is.
+    pub fn manager(&self) -> Option<usize> {
+        let number = self.manager.load(Ordering::Relaxed);
+        number.checked_sub(1).map(|number| number as usize)
+    }
+
     /// The service thread has given the device a slice of `ticks`.
     pub fn count(&self, ticks: u64) {
         let add = |sum: &AtomicU64, more: u64| {
@@ -251,6 +267,8 @@ fn served_by(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> 
 pub enum Rest {
     /// A pCPU is to be called.
     Call(usize),
+    /// A manager has told of a request, or of room for a message, by this device.
+    Serve(usize),
     /// Somebody else has changed a device's InterruptStatus meanwhile: the copy is to be made true.
     Publish(usize),
     /// All of it: its offset from the registers of the first device.
@@ -273,6 +291,13 @@ pub fn write_fast(vcpu: &Vcpu, esr: u64, far: u64) -> Result<bool, Rest> {
         return Err(Rest::All(place));
     }
     match offset {
+        register::QUEUE_NOTIFY
+            if MANAGED
+                && shared(device).manager.load(Ordering::Relaxed) != 0
+                && vcpu.frame.get(exit::access_register(esr)) as u32 >= FIRST_OF_MESSAGES =>
+        {
+            Err(Rest::Serve(device))
+        }
         // Whatever queue it names, the service thread looks at all of them.
         register::QUEUE_NOTIFY => tell(device).map_or(Ok(true), |pcpu| Err(Rest::Call(pcpu))),
         register::INTERRUPT_ACK => {
@@ -288,6 +313,29 @@ pub fn write_fast(vcpu: &Vcpu, esr: u64, far: u64) -> Result<bool, Rest> {
     }
 }
 
+/// Shows the driver of a device that a buffer was used. Returns whether it is to be interrupted, by [`interrupt`], and whether it was shown: others have
+/// changed InterruptStatus all the time otherwise, and nothing was done.
+pub fn show_used(device: usize) -> (bool, bool) {
+    let status = &shared(device).status;
+    if !status.set(interrupts::USED) {
+        return (false, true);
+    }
+    let shown = status.publish(&page(device));
+    if !shown {
+        status.clear(interrupts::USED);
+    }
+    (shown, shown)
+}
+
+/// Interrupts the driver of a device.
+pub fn interrupt(device: usize, gic: &Gic) {
+    let row = plan().virtio_devices().get(device);
+    // The driver of a polled device, which has no interrupt, finds in the registers what there is.
+    if let Some(row) = row.filter(|row| row.vintid != 0) {
+        vm::interrupt(vm::vm(row.vm.into()), gic, row.vintid.into());
+    }
+}
+
 /// Returns the device, if it is one, and the offset in its registers.
 const fn device_at(place: u64) -> (usize, u64) {
     ((place / PAGE) as usize, place % PAGE)
@@ -300,6 +348,8 @@ pub fn write(vcpu: &mut Vcpu, esr: u64, rest: Rest) -> Done {
             mailbox::call_service(pcpu);
             true
         }
+        // The caller has done it.
+        Rest::Serve(_) => true,
         Rest::Publish(device) => shared(device).status.publish(&page(device)),
         Rest::All(place) => {
             let (device, offset) = device_at(place);

@@ -78,7 +78,10 @@ fn who_has_read_all_is_told_once_when_there_is_more() {
     assert_eq!(world.event(), None);
     assert!(world.events.heard(0b111));
     assert!(!world.events.heard(0b111), "once");
-    world.events.mark(1, Changed::State);
+    assert!(
+        world.events.mark(1, Changed::State),
+        "nobody serves the port"
+    );
     assert_eq!(world.event().map(|it| it.kind), Some(EVENT_STATE));
     let event = world.event().expect("an event");
     assert_eq!((event.kind, event.vm, event.number), (EVENT_OUTPUT, 1, 0));

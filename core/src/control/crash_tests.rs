@@ -19,7 +19,10 @@ fn crash(world: &World, life: u32) {
     };
     let stats = ExitStats::new(0);
     world.board.crash.keep(life, 3, &reason, &stats, 70);
-    world.events.mark(1, Changed::State);
+    assert!(
+        world.events.mark(1, Changed::State),
+        "nobody serves the port"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a manager has not been told yet: a bit for each VM, so that it is bounded whatever happens, and nothing is lost but what has been
 //! overtaken by something newer (`docs/internals/locking.md`).
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What can have changed about a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Events {
     output: AtomicU64,
     /// VMs whose next byte is to be told.
     listens: AtomicU64,
+    /// Somebody serves the port, and looks once more when that is done.
+    in_turn: AtomicBool,
 }
 
 impl Default for Events {
@@ -38,17 +40,46 @@ impl Events {
             limits: AtomicU64::new(0),
             output: AtomicU64::new(0),
             listens: AtomicU64::new(0),
+            in_turn: AtomicBool::new(false),
         }
     }
 
-    /// Anybody, after the change: the manager has to be told. Whoever serves its port must then look.
-    pub fn mark(&self, vm: usize, changed: Changed) {
+    /// Anybody, after the change: the manager has to be told. `true`: whoever serves its port must be made to look. `false`: somebody
+    /// serves it at this moment and finds it.
+    #[must_use]
+    pub fn mark(&self, vm: usize, changed: Changed) -> bool {
         let word = match changed {
             Changed::State => &self.state,
             Changed::Limits => &self.limits,
             Changed::Output => &self.output,
         };
         word.fetch_or(1u64.wrapping_shl(vm as u32), Ordering::AcqRel);
+        // Either this finds that nobody serves the port any more, or the look of [`Self::end_turn`] finds the mark.
+        fence(Ordering::SeqCst);
+        !self.in_turn.load(Ordering::Relaxed)
+    }
+
+    /// Who serves the port, one at a time: begins. [`Self::end_turn`] follows.
+    pub fn begin_turn(&self) {
+        self.in_turn.store(true, Ordering::Relaxed);
+    }
+
+    /// Who serves the port: ends. `true`: there is something of which nobody else has been told.
+    #[must_use]
+    pub fn end_turn(&self) -> bool {
+        self.in_turn.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.any()
+    }
+
+    /// Whether there is something to be told.
+    #[inline(always)]
+    pub fn any(&self) -> bool {
+        let (state, limits) = (
+            self.state.load(Ordering::Relaxed),
+            self.limits.load(Ordering::Relaxed),
+        );
+        state | limits | self.output.load(Ordering::Relaxed) != 0
     }
 
     /// Who serves the port: takes a VM of which the manager has to be told. What is read of it from now on is as new as the change.

@@ -13,7 +13,7 @@ pub struct Of {
     pub vm: usize,
     /// Number of the vCPU.
     pub number: usize,
-    /// Its row.
+    /// Its row; 0 where the request is about no vCPU.
     pub id: usize,
 }
 
@@ -103,16 +103,15 @@ pub fn check(plan: &Plan<'_>, own: usize, request: &Request, bytes: u32) -> Resu
         }
     }
     let number = usize::from(request.vcpu);
-    let of = Of {
-        vm,
-        number,
-        id: { plan.vcpus }
-            .partition_point(|row| usize::from(row.vm) < vm)
-            .wrapping_add(number),
-    };
-    if kind.is_about_vcpu() && number >= rows_of(plan.vcpus, vm).len() {
-        return Err(no(Status::Vcpu));
+    let mut id = 0;
+    if kind.is_about_vcpu() {
+        if number >= rows_of(plan.vcpus, vm).len() {
+            return Err(no(Status::Vcpu));
+        }
+        let first = { plan.vcpus }.partition_point(|row| usize::from(row.vm) < vm);
+        id = first.wrapping_add(number);
     }
+    let of = Of { vm, number, id };
     if kind == Kind::Shutdown && plan.stop_of(vm).is_none() {
         return Err(no(Status::Unasked));
     }

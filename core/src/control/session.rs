@@ -41,12 +41,12 @@ const WINDOW: u64 = 2 << 20;
 enum Hand {
     /// Nothing.
     Nothing,
-    /// A command that is to be carried out when the counter reads this.
-    Later(Request, Command, u64),
-    /// The question has been asked, and is answered when the counter reads this at the latest.
-    Asked(Request, About, u64),
+    /// A command that is to be carried out at [`Session::due`].
+    Later(Request, Command),
+    /// The question has been asked, and is answered at that time at the latest.
+    Asked(Request, About),
     /// Bytes have been typed, and the same holds.
-    Typed(Request, u64),
+    Typed(Request),
 }
 
 /// What follows the answer in hand.
@@ -64,6 +64,8 @@ pub struct Session {
     /// The VM of the manager.
     own: usize,
     hand: Hand,
+    /// When there is something to do for what is in hand (physical counter).
+    due: u64,
     /// The next question is not asked before the counter reads this.
     next: u64,
     /// The vCPU (row of the plan) whose exits, or registers, were asked for last.
@@ -79,6 +81,7 @@ impl Session {
         Self {
             own,
             hand: Hand::Nothing,
+            due: 0,
             next: 0,
             told: None,
             data: Data::Memory(0),
@@ -86,12 +89,14 @@ impl Session {
         }
     }
 
+    /// Whether something is in hand.
+    const fn is_busy(&self) -> bool {
+        !matches!(self.hand, Hand::Nothing)
+    }
+
     /// When there is something to do without being told (physical counter).
-    pub const fn again(&self) -> Option<u64> {
-        match self.hand {
-            Hand::Nothing => None,
-            Hand::Later(_, _, at) | Hand::Asked(_, _, at) | Hand::Typed(_, at) => Some(at),
-        }
+    pub fn again(&self) -> Option<u64> {
+        self.is_busy().then_some(self.due)
     }
 
     /// The manager with the board that it manages, and what it is to be told.
@@ -116,18 +121,12 @@ pub struct InSession<'a, B> {
     events: &'a Events,
 }
 
-/// An answer without values.
-const fn answer(request: &Request, status: Status) -> Message {
-    Message {
-        version: VERSION,
-        kind: request.kind,
-        number: request.number,
-        vm: request.vm,
-        vcpu: request.vcpu,
-        status: status as u16,
-        data: 0,
-        values: [0; VALUES],
-    }
+/// Makes an answer without values in its place.
+fn begin(to: &mut Message, request: &Request, status: Status) {
+    (to.version, to.kind, to.number) = (VERSION, request.kind, request.number);
+    (to.vm, to.vcpu) = (request.vm, request.vcpu);
+    (to.status, to.data) = (status as u16, 0);
+    to.values = [0; VALUES];
 }
 
 /// The first values of a message.
@@ -154,79 +153,25 @@ impl<B: Board> Manager for InSession<'_, B> {
                 } else {
                     *request
                 };
-                *to = answer(&known, status);
+                begin(to, &known, status);
                 fill(to, &values);
                 true
             }
         }
     }
 
+    #[inline(always)]
     fn answer(&mut self, to: &mut Message) -> bool {
-        let Some(due) = self.session.again() else {
-            return false;
-        };
-        let [now, _] = self.board.time();
-        let is_over = now >= due;
-        match self.session.hand {
-            Hand::Later(request, command, _) if is_over => {
-                self.session.hand = Hand::Nothing;
-                self.carry_out(&request, command, to)
-            }
-            Hand::Asked(request, about, _) => {
-                let answered = self.board.published().is_answered();
-                if !answered && !is_over {
-                    return false;
-                }
-                self.session.hand = Hand::Nothing;
-                *to = answer(&request, Status::Done);
-                if answered {
-                    self.tell(to, about);
-                } else {
-                    self.session.told = None;
-                    to.status = Status::Silent as u16;
-                }
-                true
-            }
-            Hand::Typed(request, _) => {
-                let taken = self.board.taken();
-                if taken.is_none() && !is_over {
-                    return false;
-                }
-                self.session.hand = Hand::Nothing;
-                *to = answer(&request, Status::Done);
-                match taken {
-                    Some(bytes) => fill(to, &[bytes.into()]),
-                    None => to.status = Status::Silent as u16,
-                }
-                true
-            }
-            _ => false,
-        }
+        self.session.is_busy() && self.answer_to_hand(to)
     }
 
+    #[inline(always)]
     fn event(&mut self, to: &mut Message) -> bool {
-        let Some((vm, changed)) = self.events.take() else {
-            return false;
-        };
-        let kind = match changed {
-            Changed::State => EVENT_STATE,
-            Changed::Limits => EVENT_LIMITS,
-            Changed::Output => EVENT_OUTPUT,
-        };
-        let request = Request {
-            kind,
-            vm: vm as u16,
-            ..Request::default()
-        };
-        *to = answer(&request, Status::Done);
-        if changed == Changed::State {
-            self.vm(to, vm);
-        }
-        true
+        self.events.any() && self.take_event(to)
     }
 
     fn is_asked(&self) -> bool {
-        !matches!(self.session.hand, Hand::Nothing)
+        self.session.is_busy()
     }
 
     fn copy(&mut self, from: u32, to: At, bytes: u32) {
@@ -242,9 +187,74 @@ impl<B: Board> Manager for InSession<'_, B> {
 }
 
 impl<B: Board> InSession<'_, B> {
+    /// Answers what is in hand, if that can be done now.
+    #[inline(never)]
+    fn answer_to_hand(&mut self, to: &mut Message) -> bool {
+        let [now, _] = self.board.time();
+        let is_over = now >= self.session.due;
+        match self.session.hand {
+            Hand::Later(request, command) if is_over => {
+                self.session.hand = Hand::Nothing;
+                self.carry_out(&request, command, to)
+            }
+            Hand::Asked(request, about) => {
+                let answered = self.board.published().is_answered();
+                if !answered && !is_over {
+                    return false;
+                }
+                self.session.hand = Hand::Nothing;
+                begin(to, &request, Status::Done);
+                if answered {
+                    self.tell(to, about);
+                } else {
+                    self.session.told = None;
+                    to.status = Status::Silent as u16;
+                }
+                true
+            }
+            Hand::Typed(request) => {
+                let taken = self.board.taken();
+                if taken.is_none() && !is_over {
+                    return false;
+                }
+                self.session.hand = Hand::Nothing;
+                begin(to, &request, Status::Done);
+                match taken {
+                    Some(bytes) => fill(to, &[bytes.into()]),
+                    None => to.status = Status::Silent as u16,
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes an event, and makes it.
+    #[inline(never)]
+    fn take_event(&mut self, to: &mut Message) -> bool {
+        let Some((vm, changed)) = self.events.take() else {
+            return false;
+        };
+        let kind = match changed {
+            Changed::State => EVENT_STATE,
+            Changed::Limits => EVENT_LIMITS,
+            Changed::Output => EVENT_OUTPUT,
+        };
+        let request = Request {
+            kind,
+            vm: vm as u16,
+            ..Request::default()
+        };
+        begin(to, &request, Status::Done);
+        if changed == Changed::State {
+            self.vm(to, vm);
+        }
+        true
+    }
+
     /// Does what a request asks for, and makes the answer. `false`: later.
     fn carry_out(&mut self, request: &Request, command: Command, message: &mut Message) -> bool {
-        *message = answer(request, Status::Done);
+        begin(message, request, Status::Done);
         let done = match command {
             Command::Hello => {
                 self.hello(message);
@@ -322,8 +332,8 @@ impl<B: Board> InSession<'_, B> {
             }
             // Somebody else is at it at this moment.
             Err(Denied::Busy) => {
-                let at = self.in_us(AGAIN_US);
-                self.session.hand = Hand::Later(*request, command, at);
+                self.session.due = self.in_us(AGAIN_US);
+                self.session.hand = Hand::Later(*request, command);
                 return false;
             }
         }
@@ -468,7 +478,8 @@ impl<B: Board> InSession<'_, B> {
         }
         let [now, _] = self.board.time();
         if now < self.session.next {
-            self.session.hand = Hand::Later(*request, Command::Ask(about, of), self.session.next);
+            self.session.due = self.session.next;
+            self.session.hand = Hand::Later(*request, Command::Ask(about, of));
             return Ok(None);
         }
         self.session.next = self.in_us(APART_US);
@@ -477,7 +488,8 @@ impl<B: Board> InSession<'_, B> {
         if question != monitor::Request::Time {
             self.session.told = Some((of.id, question));
         }
-        self.session.hand = Hand::Asked(*request, about, self.in_us(PATIENCE_US));
+        self.session.due = self.in_us(PATIENCE_US);
+        self.session.hand = Hand::Asked(*request, about);
         self.board.ask(of.id, question);
         Ok(None)
     }

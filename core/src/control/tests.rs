@@ -487,11 +487,20 @@ fn who_does_not_answer_is_reported_and_a_loop_is_not_asked() {
 fn events_are_of_the_moment_at_which_they_are_told() {
     let mut world = World::new(Fake::all());
     assert_eq!(world.event(), None);
-    world.events.mark(1, Changed::Limits);
+    assert!(
+        world.events.mark(1, Changed::Limits),
+        "nobody serves the port"
+    );
     for _ in 0..3 {
-        world.events.mark(1, Changed::State);
+        assert!(
+            world.events.mark(1, Changed::State),
+            "nobody serves the port"
+        );
     }
-    world.events.mark(0, Changed::State);
+    assert!(
+        world.events.mark(0, Changed::State),
+        "nobody serves the port"
+    );
     world.board.phase = Phase::Paused;
     let told: Vec<Message> = core::iter::from_fn(|| world.event()).collect();
     let what: Vec<_> = told.iter().map(|it| (it.kind, it.vm, it.number)).collect();
@@ -506,7 +515,10 @@ fn events_are_of_the_moment_at_which_they_are_told() {
     assert_eq!(told[1].values[3], 3, "paused");
     assert_eq!(told[2].values, [0; 14]);
     // Opening the port forgets them: what is asked then is newer.
-    world.events.mark(63, Changed::State);
+    assert!(
+        world.events.mark(63, Changed::State),
+        "nobody serves the port"
+    );
     let mut with = world.session.with(&mut world.board, &world.events);
     with.open();
     assert_eq!(world.event(), None);

@@ -4,7 +4,6 @@
 use super::device::Outcome;
 use super::guest_ring::{Broken, GuestRing, Walk};
 use super::memory::{Access, At, Memory, Space};
-use super::ports::ONE;
 use super::queue::{Budget, instructions};
 use super::requests::{Asked, Release, Requests};
 use super::transport::Transport;
@@ -25,22 +24,22 @@ struct Begun {
     written: u32,
 }
 
-/// The device, with so many queues: [`ONE`], or [`WITH_CONTROL`](super::ports::WITH_CONTROL) where some have the control port.
+/// Port 0 of the device. What is behind it is [`Ports`](super::ports::Ports).
 #[derive(Debug)]
-pub struct Console<const QUEUES: usize> {
+pub struct Console {
     rings: [Option<GuestRing>; QUEUES],
-    begun: [Option<Begun>; ONE],
+    begun: [Option<Begun>; QUEUES],
     /// The driver drives it, and it has not failed since.
     driven: bool,
 }
 
-impl<const QUEUES: usize> Default for Console<QUEUES> {
+impl Default for Console {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<const QUEUES: usize> Console<QUEUES> {
+impl Console {
     /// A device that nobody drives.
     pub const fn new() -> Self {
         Self {
@@ -59,15 +58,9 @@ impl<const QUEUES: usize> Console<QUEUES> {
     ) -> Outcome {
         requests.begin();
         self.driven = transport.is_driven();
-        let features = transport.ring_features(false);
-        for (index, ring) in (0..QUEUES).zip(&mut self.rings) {
-            let Some(setup) = transport.enabled(index).filter(|_| ring.is_none()) else {
-                continue;
-            };
-            *ring = GuestRing::new(setup, features, space);
-            if self.driven && ring.is_none() {
-                return self.fail();
-            }
+        let queues = (0..QUEUES).zip(&mut self.rings);
+        if !transport.take_over(queues, space) {
+            return self.fail();
         }
         Outcome {
             more: self.driven,
@@ -124,13 +117,12 @@ impl<const QUEUES: usize> Console<QUEUES> {
         outcome
     }
 
-    /// The queues behind those of port 0, while the device is driven.
-    pub fn rings_of_ports(&mut self) -> Option<&mut [Option<GuestRing>]> {
-        let rings = self.rings.get_mut(ONE..)?;
-        self.driven.then_some(rings)
+    /// Whether the driver drives it, and has broken no rule since.
+    pub const fn is_driven(&self) -> bool {
+        self.driven
     }
 
-    /// The driver has broken a rule of those queues.
+    /// The driver has broken a rule of its queues, or of those behind port 0.
     #[inline(always)]
     pub const fn break_off(&mut self, outcome: &mut Outcome) {
         self.driven = false;

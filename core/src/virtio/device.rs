@@ -59,6 +59,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Nothing.
+    pub const NOTHING: Self = Self {
+        used: false,
+        backend: false,
+        failed: false,
+        more: false,
+    };
+
     /// All that one or the other asks for.
     pub const fn and(self, other: Self) -> Self {
         Self {

@@ -58,6 +58,10 @@ pub struct GuestRing {
     published: u16,
     /// The driver sees that it is to notify the device, as it does before anybody has told it.
     asks: bool,
+    /// The entry up to which it need not, if it is not to notify the device and has EVENT_IDX.
+    silent_until: u16,
+    /// It was asked to, for the chain that comes next, and that one was not there yet.
+    armed: bool,
 }
 
 /// A descriptor as it was read.
@@ -282,6 +286,8 @@ impl GuestRing {
             used_next: 0,
             published: 0,
             asks: true,
+            silent_until: 0,
+            armed: false,
         })
     }
 
@@ -291,7 +297,28 @@ impl GuestRing {
         if self.next != self.filled {
             return Ok(true);
         }
-        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
+        match self.available.whole(INDEX, 2) {
+            Some(at) => self.look(memory, at),
+            None => self.has_next_behind(memory, space),
+        }
+    }
+
+    // Like this one, what is done where the ring lies in two regions is a function of its own, so that what is done for each chain has no stack frame.
+    #[cold]
+    #[inline(never)]
+    fn has_next_behind(
+        &mut self,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Result<bool, Broken> {
+        let (at, _) = self.places(space, INDEX, INDEX).ok_or(Broken)?;
+        self.look(memory, at)
+    }
+
+    /// Reads the index up to which the driver has filled the available ring, which is there.
+    #[inline(never)]
+    fn look(&mut self, memory: &impl Memory, at: At) -> Result<bool, Broken> {
+        let index = memory.load16(at);
         if index.wrapping_sub(self.next) > self.size {
             return Err(Broken);
         }
@@ -311,7 +338,35 @@ impl GuestRing {
             return Err(Broken);
         }
         self.next = self.next.wrapping_add(1);
+        self.armed = false;
         Ok(head)
+    }
+
+    /// The buffer of a chain that has just one, named in the ring's own table and behind one another in memory, as most have: where it is, and its
+    /// bytes. `None`: a [`Walk`] finds out what the chain is.
+    #[inline(always)]
+    pub fn only_buffer(
+        &self,
+        head: u16,
+        access: Access,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Option<(At, u32)> {
+        if head >= self.whole {
+            return None;
+        }
+        let at = self
+            .table
+            .start()
+            .plus(DESCRIPTOR.wrapping_mul(head.into()));
+        let (ipa, rest) = (memory.load64(at), memory.load64(at.plus(8)));
+        let (len, flags) = (rest as u32, (rest >> 32) as u16);
+        let wanted = if access == Access::Write { WRITE } else { 0 };
+        if flags & (NEXT | INDIRECT | WRITE) != wanted {
+            return None;
+        }
+        let (at, behind) = space.reach(ipa, access)?;
+        (behind >= len.into()).then_some((at, len))
     }
 
     /// Asks the driver to notify the device of the next chain. `true`: there is one already.
@@ -320,25 +375,61 @@ impl GuestRing {
         if self.features.polled {
             return Ok(false);
         }
-        let (offset, value) = if self.features.event_idx {
+        let (offset, _) = self.asks_by();
+        match (self.available.whole(INDEX, 2), self.used.whole(offset, 2)) {
+            (Some(index), Some(event)) => self.ask_at(memory, index, event),
+            _ => self.ask_behind(memory, space),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask_behind(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
+        let (offset, _) = self.asks_by();
+        let (index, event) = self.places(space, INDEX, offset).ok_or(Broken)?;
+        self.ask_at(memory, index, event)
+    }
+
+    /// Places of 16 bits in the available ring and in the used ring, wherever these lie.
+    #[cold]
+    #[inline(never)]
+    fn places(&self, space: &impl Space, available: u64, used: u64) -> Option<(At, At)> {
+        let one = self.available.look_up(space, available, 2)?;
+        Some((one, self.used.look_up(space, used, 2)?))
+    }
+
+    /// Where in the used ring the driver is asked, and how.
+    #[inline(always)]
+    const fn asks_by(&self) -> (u64, u16) {
+        if self.features.event_idx {
             (ring::avail_event(self.size), self.next)
         } else {
             (FLAGS, 0)
-        };
-        memory.store16(self.used.at(space, offset, 2).ok_or(Broken)?, value);
-        self.asks = true;
-        // Either the driver sees this when it has added a chain, or the chain is seen here.
-        fence(Ordering::SeqCst);
-        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
-        Ok(index != self.next)
+        }
+    }
+
+    /// Asks by these places in the rings.
+    #[inline(never)]
+    fn ask_at(&mut self, memory: &impl Memory, index: At, event: At) -> Result<bool, Broken> {
+        // One that was asked notifies of what it adds; that may have been taken note of already.
+        if !self.armed {
+            let (_, value) = self.asks_by();
+            memory.store16(event, value);
+            self.asks = true;
+            // Either the driver sees this when it has added a chain, or the chain is seen here.
+            fence(Ordering::SeqCst);
+        }
+        self.armed = memory.load16(index) == self.next;
+        Ok(!self.armed)
     }
 
     /// Tells the driver that it need not notify the device, which looks by itself, or has no use for more. With EVENT_IDX the entry of which
     /// the device wants to be notified lies behind as many as the ring has, and not before: some drivers notify of whatever comes behind that
-    /// entry, and not of itself alone.
+    /// entry, and not of itself alone. It is moved on when the device is half-way there.
     #[inline(always)]
     pub fn hush(&mut self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
-        if self.asks {
+        let left = self.silent_until.wrapping_sub(self.next);
+        if self.asks || left <= self.size / 2 {
             self.hush_anew(memory, space)?;
         }
         Ok(())
@@ -346,10 +437,10 @@ impl GuestRing {
 
     #[inline(never)]
     fn hush_anew(&mut self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
-        self.asks = false;
+        (self.asks, self.armed) = (false, false);
         let (offset, value) = if self.features.event_idx {
-            let behind = self.next.wrapping_add(self.size);
-            (ring::avail_event(self.size), behind)
+            self.silent_until = self.next.wrapping_add(self.size);
+            (ring::avail_event(self.size), self.silent_until)
         } else {
             (FLAGS, NO_NOTIFY)
         };
@@ -367,48 +458,98 @@ impl GuestRing {
         memory: &impl Memory,
         space: &impl Space,
     ) -> Result<(), Broken> {
+        match self.used.whole(self.used_entry(), USED_ENTRY) {
+            Some(at) => {
+                self.give_at(head, len, memory, (at, at.plus(4)));
+                Ok(())
+            }
+            None => self.give_behind(head, len, memory, space),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_behind(
+        &mut self,
+        head: u16,
+        len: u32,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Result<(), Broken> {
+        // It is aligned to 4 bytes only: two regions may meet in it.
+        let offset = self.used_entry();
+        let at = self.used.look_up(space, offset, 4).ok_or(Broken)?;
+        let behind = self.used.look_up(space, offset.wrapping_add(4), 4);
+        self.give_at(head, len, memory, (at, behind.ok_or(Broken)?));
+        Ok(())
+    }
+
+    /// Where in the used ring the next entry is.
+    #[inline(always)]
+    fn used_entry(&self) -> u64 {
         let entry = USED_ENTRY.wrapping_mul(u64::from(self.entry(self.used_next)));
-        let offset = ENTRIES.wrapping_add(entry);
-        let (id, behind) = match self.used.whole(offset, USED_ENTRY) {
-            Some(at) => (at, at.plus(4)),
-            // It is aligned to 4 bytes only: two regions may meet in it.
-            None => (
-                self.used.look_up(space, offset, 4).ok_or(Broken)?,
-                self.used
-                    .look_up(space, offset.wrapping_add(4), 4)
-                    .ok_or(Broken)?,
-            ),
-        };
+        ENTRIES.wrapping_add(entry)
+    }
+
+    #[inline(always)]
+    fn give_at(&mut self, head: u16, len: u32, memory: &impl Memory, (id, behind): (At, At)) {
         memory.store32(id, head.into());
         memory.store32(behind, len);
         self.used_next = self.used_next.wrapping_add(1);
-        Ok(())
     }
 
     /// Shows the driver the chains that were given back. `true`: it wants an interrupt for it, which the driver of a polled device
     /// never does: with a bit of InterruptStatus it would find something to acknowledge, by an exit.
-    #[inline(never)]
+    #[inline(always)]
     pub fn publish(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
-        let (old, new) = (self.published, self.used_next);
-        if old == new {
+        if self.published == self.used_next {
             return Ok(false);
         }
+        self.publish_new(memory, space)
+    }
+
+    #[inline(never)]
+    fn publish_new(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
+        let index = self.used.whole(INDEX, 2);
+        match (index, self.available.whole(self.asked_by(), 2)) {
+            (Some(index), Some(event)) => self.publish_at(memory, index, event),
+            _ => self.publish_behind(memory, space),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn publish_behind(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
+        let (event, index) = self.places(space, self.asked_by(), INDEX).ok_or(Broken)?;
+        self.publish_at(memory, index, event)
+    }
+
+    /// Where in the available ring the driver says when it wants to be interrupted.
+    #[inline(always)]
+    const fn asked_by(&self) -> u64 {
+        if self.features.event_idx {
+            ring::used_event(self.size)
+        } else {
+            FLAGS
+        }
+    }
+
+    /// Publishes by these places in the rings.
+    #[inline(never)]
+    fn publish_at(&mut self, memory: &impl Memory, index: At, event: At) -> Result<bool, Broken> {
+        let (old, new) = (self.published, self.used_next);
         // Entries and buffers before the index.
         fence(Ordering::Release);
-        memory.store16(self.used.look_up(space, INDEX, 2).ok_or(Broken)?, new);
+        memory.store16(index, new);
         self.published = new;
         // Either the driver sees the index when it has said when it wants to be interrupted, or that is seen here.
         fence(Ordering::SeqCst);
-        if self.features.event_idx {
-            let offset = ring::used_event(self.size);
-            let event = memory.load16(self.available.look_up(space, offset, 2).ok_or(Broken)?);
-            return Ok(ring::has_passed(event, new, old));
-        }
-        if self.features.polled {
-            return Ok(false);
-        }
-        let flags = memory.load16(self.available.look_up(space, FLAGS, 2).ok_or(Broken)?);
-        Ok(flags & NO_INTERRUPT == 0)
+        let said = memory.load16(event);
+        Ok(if self.features.event_idx {
+            ring::has_passed(said, new, old)
+        } else {
+            !self.features.polled && said & NO_INTERRUPT == 0
+        })
     }
 
     const fn entry(&self, index: u16) -> u16 {

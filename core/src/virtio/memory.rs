@@ -47,6 +47,18 @@ pub trait Memory {
     fn store64(&self, at: At, value: u64);
     /// Copies bytes; the two places do not overlap.
     fn copy(&self, from: At, to: At, bytes: u64);
+    /// Reads bytes that lie behind one another.
+    fn read(&self, from: At, to: &mut [u8]) {
+        for (offset, byte) in (0u64..).zip(to) {
+            *byte = self.load8(from.plus(offset));
+        }
+    }
+    /// Writes bytes that lie behind one another.
+    fn write(&self, to: At, from: &[u8]) {
+        for (offset, byte) in (0u64..).zip(from) {
+            self.store8(to.plus(offset), *byte);
+        }
+    }
 }
 
 /// What the device does with memory of the guest.

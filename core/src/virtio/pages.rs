@@ -1,5 +1,6 @@
 //! Where a service thread reaches what: its own state, and the memory of the VMs that have a device of it or serve one.
-//! EL2 maps it by this on the pCPU of the service thread; the planner counts the pages by it.
+//! EL2 maps it by this on the pCPU of the service thread, and the memory of managers where their vCPUs may run, too; the planner counts the
+//! pages by it.
 
 use bulkhead_abi::plan::{
     ACCESS_UNCACHED, ALL_COLOURS, MAX_ROWS, MAX_VIRTIO_DEVICES, PAGE, Region, RegionKind,
@@ -45,9 +46,15 @@ pub fn devices<'a>(
 
 /// Whether a service thread reaches the memory of a VM, which has a device of it or serves one.
 pub(crate) fn reaches(plan: &Plan, service: usize, vm: u16) -> bool {
-    devices(plan, service).any(|(_, device)| {
+    is_vm_reached(plan, Some(service), vm)
+}
+
+/// The same of a service thread, or of any.
+fn is_vm_reached(plan: &Plan, service: Option<usize>, vm: u16) -> bool {
+    plan.virtio_devices().iter().any(|device| {
+        let serves = service.is_none_or(|service| usize::from(device.service) == service);
         let backend = plan.backends().get(usize::from(device.backend));
-        device.vm == vm || backend.is_some_and(|backend| backend.vm == vm)
+        serves && (device.vm == vm || backend.is_some_and(|backend| backend.vm == vm))
     })
 }
 
@@ -94,12 +101,12 @@ const fn is_reached(region: &Region) -> bool {
     memory && region.access & ACCESS_UNCACHED == 0
 }
 
-/// The regions that a service thread reaches, ascending by virtual address. They end early where the address space does, so that
-/// [`pages`] is `None`.
-pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = Reached> {
+/// The regions that service threads reach, ascending by virtual address, which is one on all pCPUs. They end early where the address space
+/// does, so that [`pages`] is `None`.
+fn all_reached<'a>(plan: &'a Plan<'a>) -> impl Iterator<Item = Reached> {
     let mut next = START.wrapping_add(GIB);
     let rows = (0..MAX_ROWS).zip(plan.regions);
-    rows.filter(move |(_, region)| is_reached(region) && reaches(plan, service, region.vm))
+    rows.filter(|(_, region)| is_reached(region) && is_vm_reached(plan, None, region.vm))
         .map_while(move |(row, region)| {
             let at = next.wrapping_add(region.pa % GIB);
             let end = at.checked_add(region.size).filter(|end| *end <= LIMIT)?;
@@ -109,6 +116,17 @@ pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = R
                 region: Region { ipa: at, ..*region },
             })
         })
+}
+
+/// Those that one of them reaches.
+pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = Reached> {
+    all_reached(plan).filter(move |found| reaches(plan, service, found.region.vm))
+}
+
+/// The root entries by which a region is mapped that lies at an address: they are its own.
+pub const fn root_entries(at: u64, size: u64) -> core::ops::Range<usize> {
+    let end = at.wrapping_add(size);
+    (at / GIB) as usize..end.div_ceil(GIB) as usize
 }
 
 /// Pages of the page pool for a service thread ([`ServiceThread::pages`]): its state, a root, and the tables below. `None` if the regions do

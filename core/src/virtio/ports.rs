@@ -4,12 +4,14 @@
 //! nothing behind.
 
 use bulkhead_abi::control::{Message, PORT_NAME, Request, VALUES};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::device::Outcome;
 use super::guest_ring::{Broken, GuestRing, Walk};
 use super::memory::{Access, At, Memory, Space};
 use super::queue::{Budget, DESCRIPTOR, instructions};
+use super::requests::Release;
+use super::transport::Transport;
 
 /// VIRTIO_CONSOLE_F_MULTIPORT.
 pub const MULTIPORT: u64 = 1 << 1;
@@ -17,6 +19,11 @@ pub const MULTIPORT: u64 = 1 << 1;
 pub const ONE: usize = 2;
 /// Queues of a console with the control port: those of port 0, then those by which ports are announced, then those of port 1.
 pub const WITH_CONTROL: usize = 6;
+/// Queues behind those of port 0: announcements to the driver and from it, messages, requests.
+const BEHIND: usize = WITH_CONTROL - ONE;
+/// The first of the queues through which messages and requests go: what the driver notifies the device of there, [`Ports::slice`] does without a
+/// look at announcements.
+pub const FIRST_OF_MESSAGES: u32 = 4;
 /// The config of a console with the control port (5.3.4): no size, two ports.
 pub const CONFIG: [u8; 8] = [0, 0, 0, 0, 2, 0, 0, 0];
 
@@ -86,9 +93,22 @@ pub trait Manager {
     fn is_asked(&self) -> bool;
 }
 
-/// The state of the port.
+/// Which queues a slice looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// All.
+    All,
+    /// Those of the control port: the driver notifies the device of announcements by themselves.
+    Messages,
+}
+
+/// The state of the ports behind port 0.
 #[derive(Debug, Default)]
 pub struct Ports {
+    /// The queues that the driver has enabled.
+    rings: [Option<GuestRing>; BEHIND],
+    /// The driver drives the device, and has broken no rule since.
+    driven: bool,
     /// There is a port 0.
     console: bool,
     /// What is to be announced, bits of [`SAYS`].
@@ -108,6 +128,8 @@ impl Ports {
     /// A port of which nobody knows, beside port 0 or not.
     pub const fn new(console: bool) -> Self {
         Self {
+            rings: [const { None }; BEHIND],
+            driven: false,
             console,
             says: 0,
             open: false,
@@ -125,40 +147,93 @@ impl Ports {
         }
     }
 
-    /// The driver has reset the device.
-    pub const fn reset(&mut self) {
-        *self = Self::new(self.console);
+    /// Takes over the queues that the driver has set up, because it has started the device or enabled a queue. No vCPU uses the registers meanwhile. `false`:
+    /// one of them cannot be there.
+    pub fn start(&mut self, transport: &Transport, space: &impl Space) -> bool {
+        let queues = (ONE..WITH_CONTROL).zip(&mut self.rings);
+        let taken = transport.take_over(queues, space);
+        self.driven = transport.is_driven() && taken;
+        taken
     }
 
-    /// Does as much as the budget allows; `rings` are those behind port 0.
+    /// Lets go of a queue, or of all because the driver has reset the device. Nothing of the guest's memory behind them is used afterwards.
+    pub fn let_go(&mut self, what: Release) {
+        match what {
+            Release::All => *self = Self::new(self.console),
+            Release::Queue(queue) => {
+                let index = usize::from(queue).wrapping_sub(ONE);
+                if let Some(ring) = self.rings.get_mut(index) {
+                    *ring = None;
+                }
+            }
+        }
+    }
+
+    /// The driver has broken a rule of another queue: nothing is served before it resets the device.
+    pub const fn stop(&mut self) {
+        self.driven = false;
+    }
+
+    /// Whether the next event can be told: the manager listens, and nothing waits for it to read.
+    pub const fn can_tell(&self) -> bool {
+        self.driven && self.open && !self.sends
+    }
+
+    /// Does as much as the budget allows.
     pub fn slice<M: Memory, S: Space>(
         &mut self,
-        rings: &mut [Option<GuestRing>],
-        (memory, space): Guest<'_, M, S>,
+        look: Look,
+        guest: Guest<'_, M, S>,
+        manager: &mut impl Manager,
+        budget: &mut Budget,
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        if self.driven
+            && self
+                .serve_and_show(look, guest, manager, budget, &mut outcome)
+                .is_err()
+        {
+            self.driven = false;
+            (outcome.failed, outcome.more) = (true, false);
+        }
+        outcome
+    }
+
+    /// Handles what there is, and shows the driver what was done.
+    fn serve_and_show<M: Memory, S: Space>(
+        &mut self,
+        look: Look,
+        guest: Guest<'_, M, S>,
         manager: &mut impl Manager,
         budget: &mut Budget,
         outcome: &mut Outcome,
     ) -> Result<(), Broken> {
-        let guest = (memory, space);
-        let done = self.serve(rings, guest, manager, budget);
-        // What was before a broken chain is good.
-        for ring in rings.iter_mut().flatten() {
-            outcome.used |= ring.publish(memory, space)?;
-        }
-        // What the next slice has to do is found by the looks below, but for what is there to be told.
-        if done? && self.open && !self.sends {
-            self.sends = manager.answer(&mut self.message) || manager.event(&mut self.message);
-        }
-        let waits = [self.says != 0, true, self.sends, self.takes(manager)];
-        for (ring, waits) in rings.iter_mut().zip(waits) {
-            let Some(ring) = ring else { continue };
-            if waits {
-                outcome.more |= ring.ask(memory, space)?;
-            } else {
-                ring.hush(memory, space)?;
+        let mut done = look == Look::All && self.announce(guest, manager, budget)?;
+        loop {
+            let served = match done {
+                false => self.serve(guest, manager, budget),
+                true => Ok(true),
+            };
+            done = self.show(look, guest, outcome).and(served)?;
+            // What the next slice has to do is found by the looks below, but for what is there to be told.
+            if done && self.open && !self.sends {
+                self.sends = manager.answer(&mut self.message) || manager.event(&mut self.message);
             }
+            let [to_driver, from_driver, ..] = &mut self.rings;
+            if look == Look::All {
+                outcome.more |= wait(to_driver, self.says != 0, guest)?;
+                outcome.more |= wait(from_driver, true, guest)?;
+            }
+            let (sends, takes) = (self.sends, self.takes(manager));
+            let [_, _, messages, requests] = &mut self.rings;
+            let more = wait(messages, sends, guest)? | wait(requests, takes, guest)?;
+            if done || !more {
+                outcome.more |= more;
+                return Ok(());
+            }
+            // It takes its part of the budget even if the driver has taken it away meanwhile.
+            budget.look();
         }
-        Ok(())
     }
 
     /// Whether a request can be taken: there is nobody to wait for.
@@ -166,23 +241,42 @@ impl Ports {
         self.open && !self.sends && !manager.is_asked()
     }
 
-    /// Handles what there is, a chain at a time. `true`: the budget is spent.
-    fn serve<M: Memory, S: Space>(
+    /// Shows the driver what was done. What was before a broken chain is good.
+    #[inline(always)]
+    fn show<M: Memory, S: Space>(
         &mut self,
-        rings: &mut [Option<GuestRing>],
+        look: Look,
+        (memory, space): Guest<'_, M, S>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Broken> {
+        let [to_driver, from_driver, messages, requests] = &mut self.rings;
+        if let Some(ring) = messages {
+            outcome.used |= ring.publish(memory, space)?;
+        }
+        if let Some(ring) = requests {
+            outcome.used |= ring.publish(memory, space)?;
+        }
+        if look == Look::All {
+            for ring in [to_driver, from_driver].into_iter().flatten() {
+                outcome.used |= ring.publish(memory, space)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles announcements, a chain at a time. `true`: the budget is spent.
+    fn announce<M: Memory, S: Space>(
+        &mut self,
         guest: Guest<'_, M, S>,
         manager: &mut impl Manager,
         budget: &mut Budget,
     ) -> Result<bool, Broken> {
         let (memory, space) = guest;
-        let [to_driver, from_driver, messages, requests] = rings else {
-            return Ok(false);
-        };
-        // Announcements are rare: those that come meanwhile have another slice.
         loop {
             if budget.is_spent() {
                 return Ok(true);
             }
+            let [to_driver, from_driver, ..] = &mut self.rings;
             if let Some(ring) = from_driver
                 && ring.has_next(memory, space)?
             {
@@ -197,14 +291,25 @@ impl Ports {
                 && let Some(ring) = to_driver
                 && ring.has_next(memory, space)?
             {
-                self.say(ring, guest, budget, manager)?;
+                say(&mut self.says, ring, guest, budget, manager)?;
                 continue;
             }
-            break;
+            return Ok(false);
         }
+    }
+
+    /// Handles a request, if there is one, and what is to be told, a chain at a time. `true`: the budget is spent.
+    fn serve<M: Memory, S: Space>(
+        &mut self,
+        guest: Guest<'_, M, S>,
+        manager: &mut impl Manager,
+        budget: &mut Budget,
+    ) -> Result<bool, Broken> {
+        let (memory, space) = guest;
         if !self.open {
             return Ok(false);
         }
+        let mut taken = false;
         loop {
             if budget.is_spent() {
                 return Ok(true);
@@ -214,7 +319,7 @@ impl Ports {
                 budget.spend(EVENT);
             }
             if self.sends {
-                if let Some(ring) = messages
+                if let [_, _, Some(ring), _] = &mut self.rings
                     && ring.has_next(memory, space)?
                 {
                     let more = self.message.data.into();
@@ -230,8 +335,10 @@ impl Ports {
                 }
                 return Ok(false);
             }
-            if self.takes(manager)
-                && let Some(ring) = requests
+            // Whether there is another one is found by [`Self::wait`].
+            if !taken
+                && self.takes(manager)
+                && let [_, _, _, Some(ring)] = &mut self.rings
                 && ring.has_next(memory, space)?
             {
                 if budget.left() < WHOLE {
@@ -241,6 +348,7 @@ impl Ports {
                 let bytes = take(ring, guest, budget, request.as_mut_bytes())?;
                 budget.spend(REQUEST);
                 self.sends = manager.request(&request, bytes, &mut self.message);
+                taken = true;
                 continue;
             }
             return Ok(false);
@@ -282,35 +390,49 @@ impl Ports {
         self.open = false;
         self.sends = false;
     }
+}
 
-    /// Announces what is next.
-    fn say<M: Memory, S: Space>(
-        &mut self,
-        ring: &mut GuestRing,
-        guest: Guest<'_, M, S>,
-        budget: &mut Budget,
-        manager: &mut impl Manager,
-    ) -> Result<(), Broken> {
-        let bit = self.says.trailing_zeros();
-        self.says &= self.says.wrapping_sub(1);
-        let Some((port, event)) = SAYS.get(bit as usize) else {
-            return Ok(());
-        };
-        let mut bytes = [0; ANNOUNCEMENT];
-        let head = (port.to_le_bytes(), event.to_le_bytes(), 1u16.to_le_bytes());
-        let head = head.0.iter().chain(&head.1).chain(&head.2);
-        let name = PORT_NAME.as_bytes();
-        for (place, byte) in bytes.iter_mut().zip(head.chain(name)) {
-            *place = *byte;
-        }
-        let len = if *event == event::PORT_NAME {
-            ANNOUNCEMENT
-        } else {
-            HEAD
-        };
-        let bytes = bytes.get(..len).unwrap_or_default();
-        put(ring, guest, budget, bytes, (0, manager))
+/// Asks the driver to tell of the next chain of a queue, if one is waited for, or not to. `true`: it is there.
+#[inline(always)]
+fn wait<M: Memory, S: Space>(
+    ring: &mut Option<GuestRing>,
+    waits: bool,
+    (memory, space): Guest<'_, M, S>,
+) -> Result<bool, Broken> {
+    match ring {
+        Some(ring) if waits => ring.ask(memory, space),
+        Some(ring) => ring.hush(memory, space).map(|()| false),
+        None => Ok(false),
     }
+}
+
+/// Announces what is next of `says`.
+fn say<M: Memory, S: Space>(
+    says: &mut u8,
+    ring: &mut GuestRing,
+    guest: Guest<'_, M, S>,
+    budget: &mut Budget,
+    manager: &mut impl Manager,
+) -> Result<(), Broken> {
+    let bit = says.trailing_zeros();
+    *says &= says.wrapping_sub(1);
+    let Some((port, event)) = SAYS.get(bit as usize) else {
+        return Ok(());
+    };
+    let mut bytes = [0; ANNOUNCEMENT];
+    let head = (port.to_le_bytes(), event.to_le_bytes(), 1u16.to_le_bytes());
+    let head = head.0.iter().chain(&head.1).chain(&head.2);
+    let name = PORT_NAME.as_bytes();
+    for (place, byte) in bytes.iter_mut().zip(head.chain(name)) {
+        *place = *byte;
+    }
+    let len = if *event == event::PORT_NAME {
+        ANNOUNCEMENT
+    } else {
+        HEAD
+    };
+    let bytes = bytes.get(..len).unwrap_or_default();
+    put(ring, guest, budget, bytes, (0, manager))
 }
 
 /// Takes a chain whose bytes the device reads, and gives it back. Returns how many bytes it has, as far as they were looked at: more than `to` has
@@ -323,9 +445,31 @@ fn take<M: Memory, S: Space>(
     to: &mut [u8],
 ) -> Result<u32, Broken> {
     let head = ring.take(memory, space)?;
+    budget.look();
+    budget.look();
+    let bytes = match ring.only_buffer(head, Access::Read, memory, space) {
+        Some((at, len)) => {
+            let most = to.len().min(len as usize);
+            memory.read(at, to.get_mut(..most).unwrap_or_default());
+            len
+        }
+        None => read_along(ring, head, (memory, space), budget, to)?,
+    };
+    ring.give(head, 0, memory, space)?;
+    Ok(bytes)
+}
+
+/// Reads along a chain of any shape.
+#[inline(never)]
+fn read_along<M: Memory, S: Space>(
+    ring: &GuestRing,
+    head: u16,
+    (memory, space): Guest<'_, M, S>,
+    budget: &mut Budget,
+    to: &mut [u8],
+) -> Result<u32, Broken> {
     let mut walk = Walk::new(ring, head);
     let (mut filled, mut bytes) = (0, 0u32);
-    budget.look();
     for _ in 0..BUFFERS {
         budget.look();
         if !walk.go(ring, memory, space)? {
@@ -337,13 +481,12 @@ fn take<M: Memory, S: Space>(
             let (at, behind) = space.reach(ipa, Access::Read).ok_or(Broken)?;
             let rest = to.get_mut(filled..).unwrap_or_default();
             let most = rest.len().min(len as usize).min(behind as usize);
-            load(memory, at, rest.get_mut(..most).unwrap_or_default());
+            memory.read(at, rest.get_mut(..most).unwrap_or_default());
             filled = filled.wrapping_add(most);
             ipa = ipa.wrapping_add(most as u64);
             len = len.wrapping_sub(most as u32);
         }
     }
-    ring.give(head, 0, memory, space)?;
     Ok(bytes)
 }
 
@@ -358,9 +501,34 @@ fn put<M: Memory, S: Space>(
     (more, manager): (u32, &mut impl Manager),
 ) -> Result<(), Broken> {
     let head = ring.take(memory, space)?;
+    let bytes = (from.len() as u32).wrapping_add(more);
+    budget.look();
+    budget.look();
+    match ring.only_buffer(head, Access::Write, memory, space) {
+        Some((at, len)) if bytes <= len => {
+            memory.write(at, from);
+            if more != 0 {
+                manager.copy(0, at.plus(from.len() as u64), more);
+                budget.spend(more);
+            }
+        }
+        _ => write_along(ring, head, (memory, space), budget, from, (more, manager))?,
+    }
+    ring.give(head, bytes, memory, space)
+}
+
+/// Writes along a chain of any shape.
+#[inline(never)]
+fn write_along<M: Memory, S: Space>(
+    ring: &GuestRing,
+    head: u16,
+    (memory, space): Guest<'_, M, S>,
+    budget: &mut Budget,
+    from: &[u8],
+    (more, manager): (u32, &mut impl Manager),
+) -> Result<(), Broken> {
     let mut walk = Walk::new(ring, head);
     let (mut rest, mut copied) = (from, 0);
-    budget.look();
     for _ in 0..BUFFERS {
         if rest.is_empty() && copied == more {
             break;
@@ -384,7 +552,7 @@ fn put<M: Memory, S: Space>(
             let most = most.min(u32::try_from(behind).unwrap_or(u32::MAX));
             match rest.split_at_checked(most as usize) {
                 Some((now, later)) if !rest.is_empty() => {
-                    store(memory, at, now);
+                    memory.write(at, now);
                     rest = later;
                 }
                 _ => {
@@ -397,41 +565,9 @@ fn put<M: Memory, S: Space>(
             len = len.wrapping_sub(most);
         }
     }
-    if !rest.is_empty() || copied != more {
-        return Err(Broken);
-    }
-    let bytes = (from.len() as u32).wrapping_add(more);
-    ring.give(head, bytes, memory, space)
-}
-
-/// Reads bytes that lie behind one another.
-fn load(memory: &impl Memory, mut at: At, to: &mut [u8]) {
-    // Words that lie as words do: of others each would be put together from bytes.
-    let count = to.len() / 8;
-    let (words, bytes) = match <[u64]>::mut_from_prefix_with_elems(to, count) {
-        Ok(both) => both,
-        Err(why) => (&mut [][..], why.into_src()),
-    };
-    for word in words {
-        *word = memory.load64(at);
-        at = at.plus(8);
-    }
-    for byte in bytes {
-        *byte = memory.load8(at);
-        at = at.plus(1);
-    }
-}
-
-/// Writes them.
-pub fn store(memory: &impl Memory, mut at: At, from: &[u8]) {
-    let (words, bytes) =
-        <[u64]>::ref_from_prefix_with_elems(from, from.len() / 8).unwrap_or((&[], from));
-    for word in words {
-        memory.store64(at, *word);
-        at = at.plus(8);
-    }
-    for byte in bytes {
-        memory.store8(at, *byte);
-        at = at.plus(1);
+    if rest.is_empty() && copied == more {
+        Ok(())
+    } else {
+        Err(Broken)
     }
 }

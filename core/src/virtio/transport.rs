@@ -5,7 +5,8 @@ use core::sync::atomic::{Ordering, fence};
 
 use bulkhead_abi::device::{MAX_CONFIG, MAX_QUEUES};
 
-use super::guest_ring::{Features, Setup};
+use super::guest_ring::{Features, GuestRing, Setup};
+use super::memory::Space;
 
 /// Offsets of the registers.
 pub mod register {
@@ -214,6 +215,26 @@ impl Transport {
     pub fn enabled(&self, queue: usize) -> Option<&Setup> {
         let queue = self.queues.get(queue)?;
         queue.ready.then_some(&queue.setup)
+    }
+
+    /// Makes the rings of those queues that the driver has enabled, unless they are there already. `false`: the driver drives the device, and one of
+    /// them cannot be there.
+    pub fn take_over<'a>(
+        &self,
+        queues: impl Iterator<Item = (usize, &'a mut Option<GuestRing>)>,
+        space: &impl Space,
+    ) -> bool {
+        let features = self.ring_features(false);
+        for (index, ring) in queues {
+            let Some(setup) = self.enabled(index).filter(|_| ring.is_none()) else {
+                continue;
+            };
+            *ring = GuestRing::new(setup, features, space);
+            if ring.is_none() && self.is_driven() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Performs a write to the page. Registers take words only (4.2.2.2), and no driver writes a config: other accesses are

@@ -11,10 +11,10 @@ use crate::console::state::output_waits;
 use crate::emulated::Done;
 use crate::hw::gic;
 use crate::hw::sysreg as reg;
-use crate::profile::IO;
+use crate::profile::{IO, MANAGED};
 use crate::vcpu::Vcpu;
 use crate::virtio::{self, Rest};
-use crate::{devices, doorbell, gppt};
+use crate::{control, devices, doorbell, gppt};
 
 /// Handles a load or store that stage 2 refused.
 #[inline(always)]
@@ -73,9 +73,17 @@ fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     match virtio::write_fast(vcpu, esr, reg::far()) {
         Ok(true) => reg::set_elr(pc.wrapping_add(4)),
         Ok(false) => {}
+        Err(Rest::Serve(device)) if MANAGED => return serve_port(vcpu, esr, begin, pc, device),
         Err(rest) => return finish_write(vcpu, esr, begin, pc, rest),
     }
     Exit { begin, pc, esr }.stay(vcpu, ExitClass::Device);
+}
+
+/// Handles the write by which a manager tells of a request.
+#[inline(never)]
+fn serve_port(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, device: usize) {
+    control::serve_at_exit(vcpu, device);
+    Exit { begin, pc, esr }.next(vcpu, ExitClass::Device);
 }
 
 /// Handles the rest of such a write.

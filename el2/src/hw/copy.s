@@ -26,5 +26,6 @@ copy_mapped:
     st1     {v0.16b, v1.16b, v2.16b, v3.16b}, [x0], #64
 3:  ldp     q2, q3, [sp, #32]
     ldp     q0, q1, [sp], #64
-    and     x2, x2, #63
-    b       memcpy
+    ands    x2, x2, #63
+    b.ne    memcpy
+    ret

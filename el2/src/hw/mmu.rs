@@ -1,6 +1,7 @@
 //! EL2's own translation: the private maps of the pCPUs, and copy windows on memory that EL2 does
 //! not map permanently (DDI 0487, D8.3).
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{
@@ -523,10 +524,10 @@ pub fn make_private(page_pool: &PagePool, index: usize, frames: impl IntoIterato
 
 const _: () = assert!(private::STATE == private::STACK + private::STACK_PAGES);
 
-/// Adds what a service thread reaches to the private map of a pCPU: the entries of the table at `root`, behind EL2's own.
-pub fn add_service_map(page_pool: &mut PagePool, index: usize, root: u64) {
+/// Adds what a service thread reaches, or a part of it, to the private map of a pCPU: these entries of the table at `root`, as far as they are behind EL2's own.
+pub fn add_service_map(page_pool: &mut PagePool, index: usize, root: u64, entries: Range<usize>) {
     let own = page_pool.pa(root_page(index));
-    for entry in EL2_GIGABYTE.wrapping_add(1)..512 {
+    for entry in entries.start.max(EL2_GIGABYTE.wrapping_add(1))..entries.end {
         let tables = page_pool.tables(root).first();
         let descriptor = tables.and_then(|table| table.get(entry)).copied();
         if let Some(descriptor) = descriptor.filter(|descriptor| *descriptor != 0) {

@@ -54,6 +54,20 @@ impl Memory for Mapped {
         // to Normal memory are allowed (SCTLR_EL2.A is 0).
         unsafe { copy_mapped(to.address(), from.address(), bytes) }
     }
+
+    #[inline(always)]
+    fn read(&self, from: At, to: &mut [u8]) {
+        let (place, bytes) = (to.as_mut_ptr() as u64, to.len() as u64);
+        // SAFETY: [R-SERVICE] as `copy`, into a slice.
+        unsafe { copy_mapped(place, from.address(), bytes) }
+    }
+
+    #[inline(always)]
+    fn write(&self, to: At, from: &[u8]) {
+        let (place, bytes) = (from.as_ptr() as u64, from.len() as u64);
+        // SAFETY: [R-SERVICE] as `copy`, out of a slice.
+        unsafe { copy_mapped(to.address(), place, bytes) }
+    }
 }
 
 /// Tells the backend of devices, one bit for each, by the page that its VM has for that.

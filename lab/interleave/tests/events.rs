@@ -1,7 +1,7 @@
 //! What managers are told of VMs that change meanwhile.
 //!
 //! Planted, one at a time, each of which fails a model: the mark relaxed, or set by a load and a store; the bit cleared relaxed or by a store;
-//! `forget` relaxed.
+//! `forget` relaxed; no fence behind a mark, or behind a turn; a turn that ends without a look; a look before the turn ends.
 
 use bulkhead_interleave::events::{Changed, Events};
 use loom::sync::Arc;
@@ -32,7 +32,7 @@ impl Board {
 
     fn change(&self, to: u32) {
         self.state.store(to, Ordering::Relaxed);
-        self.events.mark(5, Changed::State);
+        let _wakes = self.events.mark(5, Changed::State);
     }
 
     /// Tells what there is to tell: the state that the manager has then.
@@ -73,7 +73,7 @@ fn two_changes_of_two_pcpus_are_both_told() {
             let (events, states) = (Arc::clone(&events), Arc::clone(&states));
             thread::spawn(move || {
                 states[vm].store(1, Ordering::Relaxed);
-                events.mark(vm, Changed::State);
+                let _wakes = events.mark(vm, Changed::State);
             })
         });
         let mut told = [0, 0];
@@ -101,5 +101,37 @@ fn what_is_read_after_a_port_was_opened_is_as_new_as_what_was_forgotten() {
         let read = board.state.load(Ordering::Relaxed);
         thread.join().unwrap();
         assert!(read == 1 || board.tell() == Some(1));
+    });
+}
+
+/// Who serves the port finds what somebody has marked who did not wake anybody for it.
+#[test]
+fn what_is_marked_during_a_turn_is_found_or_somebody_is_woken() {
+    model(|| {
+        let events = Arc::new(Events::new());
+        let woken = Arc::new(AtomicU32::new(0));
+        assert!(!events.any());
+        events.begin_turn();
+        assert!(!events.end_turn());
+        assert_eq!(woken.load(Ordering::Relaxed), 0);
+        let (other, wakes) = (Arc::clone(&events), Arc::clone(&woken));
+        let marker = thread::spawn(move || {
+            for vm in [3, 9] {
+                if other.mark(vm, Changed::Limits) {
+                    wakes.store(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let (mut told, mut left) = (0u64, false);
+        for _ in 0..2 {
+            events.begin_turn();
+            while let Some((vm, _)) = events.take() {
+                told |= 1 << vm;
+            }
+            left = events.end_turn();
+        }
+        marker.join().unwrap();
+        let looks = left || woken.load(Ordering::Relaxed) == 1;
+        assert!(told == 1 << 3 | 1 << 9 || looks, "told {told:#x}");
     });
 }

@@ -39,7 +39,8 @@ impl<B: Board> InSession<'_, B> {
         if !self.board.type_on(vm, bytes, words) {
             return Err(Denied::Busy);
         }
-        self.session.hand = Hand::Typed(*request, self.in_us(PATIENCE_US));
+        self.session.due = self.in_us(PATIENCE_US);
+        self.session.hand = Hand::Typed(*request);
         Ok(None)
     }
 }

@@ -14,7 +14,6 @@ use crate::console::mux::Streams;
 use crate::virtio::console::BYTE;
 use crate::virtio::console::Console;
 use crate::virtio::device::Outcome;
-use crate::virtio::ports::ONE;
 use crate::virtio::queue::{self as queues, Budget};
 use crate::virtio::requests::{Release, Requests};
 use crate::virtio::round::SLICE;
@@ -189,7 +188,7 @@ impl Side {
 
 struct World {
     ram: Ram,
-    console: Console<ONE>,
+    console: Console,
     requests: Requests,
     transport: Transport,
     streams: Streams,
@@ -211,7 +210,7 @@ impl World {
     fn new(events: bool) -> Self {
         let mut world = Self {
             ram: Ram::new(),
-            console: Console::<ONE>::new(),
+            console: Console::new(),
             requests: Requests::new(),
             transport: Transport::new(),
             streams: Streams::default(),

@@ -478,8 +478,18 @@ fn a_chain_that_comes_while_the_service_thread_goes_to_sleep() {
     world.settle();
     let says = reached(setup().used + ring::avail_event(GUEST_SIZE));
     let index = reached(setup().available + ring::INDEX);
-    *world.ram.race.borrow_mut() = Some((says, vec![(index, 1)]));
-    world.slice(Budget::of(9, 900));
+    world.happens(&Event::Request {
+        readable: 9,
+        writable: 9,
+        seed: 1,
+    });
+    // The driver is told to be silent first.
+    world.slice(Budget::of(1, 1));
+    *world.ram.race.borrow_mut() = Some((says, vec![(index, 2)]));
+    while world.ram.race.borrow().is_some() {
+        assert!(world.service, "it was not asked");
+        world.slice(Budget::of(9, 900));
+    }
     assert!(world.service);
 }
 

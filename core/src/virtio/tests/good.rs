@@ -438,8 +438,8 @@ fn who_goes_to_sleep_looks_once_more() {
             polled: false,
         };
         let ram = Ram::new();
-        let mut queue = queue(&ram, features, POLICY);
-        assert_eq!(queue.sleep(&ram, &Vm), Ok(false));
+        let fresh = || queue(&ram, features, POLICY);
+        assert_eq!(fresh().sleep(&ram, &Vm), Ok(false));
         let says = if event_idx {
             setup().used + ring::avail_event(GUEST_SIZE)
         } else {
@@ -447,7 +447,14 @@ fn who_goes_to_sleep_looks_once_more() {
         };
         let index = reached(setup().available + ring::INDEX);
         *ram.race.borrow_mut() = Some((reached(says), [(index, 1)].into()));
+        let mut queue = fresh();
         assert_eq!(queue.sleep(&ram, &Vm), Ok(true), "a chain of the driver's");
+        assert_eq!(queue.sleep(&ram, &Vm), Ok(true), "which is still there");
+        // Who was asked and has added nothing is not asked again, and what comes then is seen.
+        put(&ram, setup().available + ring::INDEX, &[0, 0]);
+        assert_eq!(queue.sleep(&ram, &Vm), Ok(false));
+        put(&ram, setup().available + ring::INDEX, &[1, 0]);
+        assert_eq!(queue.sleep(&ram, &Vm), Ok(true), "of which it has told");
     }
     let features = Features::default();
     let mut world = World::new(features, POLICY);

@@ -1,5 +1,6 @@
 //! The control port with its driver and a manager behind it. Nobody looks without having been told.
 
+use core::cell::Cell;
 use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
@@ -10,13 +11,15 @@ use zerocopy::{FromBytes, IntoBytes};
 use bulkhead_abi::control::{Message, PORT_NAME, Request};
 use bulkhead_abi::device::ring::{self, DESCRIPTOR, ENTRIES, INDEX, NEXT, WRITE};
 
+use super::devices::Unread;
 use super::parts::*;
-use crate::virtio::device::Outcome;
-use crate::virtio::guest_ring::{Broken, Features, GuestRing, Setup};
-use crate::virtio::memory::At;
-use crate::virtio::ports::{Manager, Ports};
+use crate::virtio::guest_ring::Broken;
+use crate::virtio::memory::{At, Memory};
+use crate::virtio::ports::{FIRST_OF_MESSAGES, Look, Manager, ONE, Ports, WITH_CONTROL};
 use crate::virtio::queue::Budget;
+use crate::virtio::requests::Release;
 use crate::virtio::round::SLICE;
+use crate::virtio::transport::{Offer, Transport, feature, register, status};
 
 const SIZE: u16 = 32;
 /// Descriptors of each chain, of which four can be with the device.
@@ -59,14 +62,6 @@ impl Side {
     }
     fn used_at(&self) -> u64 {
         self.base() + 0x280
-    }
-    fn setup(&self) -> Setup {
-        Setup {
-            size: SIZE,
-            table: self.base(),
-            available: self.available(),
-            used: self.used_at(),
-        }
     }
     /// The buffers of a chain. The second for messages lies across two of the VM's regions.
     fn buffer(&self, number: u16) -> u64 {
@@ -201,48 +196,79 @@ impl Manager for Boss {
 
 struct World {
     ram: Ram,
-    rings: [Option<GuestRing>; 4],
+    transport: Transport,
     sides: [Side; 4],
     ports: Ports,
     boss: Boss,
+    /// What is told of messages and requests is served at once, as an exit does.
+    at_exit: bool,
     /// The service thread was told.
     service: bool,
     interrupt: bool,
 }
 
+const OFFER: Offer = Offer {
+    device: 3,
+    features: feature::VERSION_1 | feature::EVENT_IDX | feature::RING_RESET,
+    queues: &[SIZE; WITH_CONTROL],
+    config: &[],
+};
+
+/// The registers as a driver sets them up that has these queues.
+fn set_up(sides: &[Side]) -> Transport {
+    let mut transport = Transport::new();
+    let mut set = |offset, value: u32| {
+        transport.write(&OFFER, &Unread, offset, 4, value);
+    };
+    set(register::DRIVER_FEATURES_SEL, 0);
+    set(register::DRIVER_FEATURES, feature::EVENT_IDX as u32);
+    set(register::DRIVER_FEATURES_SEL, 1);
+    set(register::DRIVER_FEATURES, (feature::VERSION_1 >> 32) as u32);
+    set(register::STATUS, 1 | 2 | status::FEATURES_OK);
+    for (queue, side) in (ONE as u32..).zip(sides) {
+        set(register::QUEUE_SEL, queue);
+        set(register::QUEUE_NUM, SIZE.into());
+        set(register::QUEUE_DESC, side.base() as u32);
+        set(register::QUEUE_DRIVER, side.available() as u32);
+        set(register::QUEUE_DEVICE, side.used_at() as u32);
+        set(register::QUEUE_READY, 1);
+    }
+    set(register::STATUS, status::DRIVER_OK);
+    transport
+}
+
 impl World {
     fn new(console: bool) -> Self {
-        let ram = Ram::new();
         let sides = [HEARD, SAID, MESSAGES, REQUESTS].map(Side::new);
-        let features = Features {
-            event_idx: true,
-            ..Features::default()
-        };
-        let rings = [0, 1, 2, 3].map(|n: usize| GuestRing::new(&sides[n].setup(), features, &Vm));
-        assert!(rings.iter().all(Option::is_some));
+        let transport = set_up(&sides);
+        let mut ports = Ports::new(console);
+        assert!(ports.start(&transport, &Vm), "all queues can be there");
         Self {
-            ram,
-            rings,
+            ram: Ram::new(),
+            transport,
             sides,
-            ports: Ports::new(console),
+            ports,
             boss: Boss::default(),
+            at_exit: false,
             service: true,
             interrupt: false,
         }
     }
 
-    fn slice(&mut self, mut budget: Budget) -> Result<(), Broken> {
+    fn look(&mut self, look: Look, mut budget: Budget) -> Result<(), Broken> {
+        let guest = (&self.ram, &Vm);
+        let outcome = self.ports.slice(look, guest, &mut self.boss, &mut budget);
+        self.service |= outcome.more;
+        self.interrupt |= outcome.used;
+        if outcome.failed { Err(Broken) } else { Ok(()) }
+    }
+
+    /// A slice of the service thread, if it was told.
+    fn slice(&mut self, budget: Budget) -> Result<(), Broken> {
         if !core::mem::take(&mut self.service) {
             return Ok(());
         }
-        let mut outcome = Outcome::default();
-        let guest = (&self.ram, &Vm);
-        let (rings, boss) = (&mut self.rings, &mut self.boss);
-        self.ports
-            .slice(rings, guest, boss, &mut budget, &mut outcome)?;
-        self.service |= outcome.more;
-        self.interrupt |= outcome.used;
-        Ok(())
+        self.look(Look::All, budget)
     }
 
     /// Slices until there is nothing to do.
@@ -256,7 +282,15 @@ impl World {
 
     fn add(&mut self, queue: usize, lengths: &[u32], bytes: Option<&[u8]>) {
         self.sides[queue].add(&self.ram, lengths, bytes);
-        self.service |= self.sides[queue].notifies(&self.ram);
+        if !self.sides[queue].notifies(&self.ram) {
+            return;
+        }
+        if self.at_exit && (queue + ONE) as u32 >= FIRST_OF_MESSAGES {
+            self.look(Look::Messages, SLICE)
+                .expect("no rule was broken");
+        } else {
+            self.service = true;
+        }
     }
 
     /// Says something about a port, and takes what is announced, a buffer for each.
@@ -478,6 +512,153 @@ fn a_slice_handles_one_request_and_others_have_theirs() {
     assert_eq!(world.messages(), [1, 2, 4, 5]);
 }
 
+#[test]
+fn an_exit_answers_without_the_service_thread() {
+    let mut world = World::new(false);
+    world.open();
+    world.at_exit = true;
+    for _ in 0..3 {
+        world.add(MESSAGES, &[128], None);
+    }
+    world.boss.events = 1;
+    for number in [1, 2] {
+        world.ask(number, &[48]);
+        assert!(!world.service, "there is nothing left for it");
+    }
+    assert_eq!(world.messages(), [0, 1, 2]);
+    assert!(world.interrupt);
+    // What takes longer is the thread's, and so is what was told of by another queue.
+    world.ask(3, &[48]);
+    assert_eq!(world.messages(), []);
+    world.boss.ready = true;
+    world.service = true;
+    world.add(MESSAGES, &[128], None);
+    world.settle().unwrap();
+    assert_eq!(world.messages(), [3]);
+    while world.sides[REQUESTS].take(&world.ram).is_some() {}
+    let said = [1u8, 0, 0, 0, 6, 0, 0, 0];
+    world.add(SAID, &[8], Some(&said));
+    assert!(world.service, "the port is closed");
+    world.ask(4, &[48]);
+    assert_eq!(
+        world.boss.requests.len(),
+        4,
+        "the port is still open for an exit"
+    );
+}
+
+/// The index of a queue as a driver changes it that has nothing better to do: at each look it is another one.
+struct Flips<'a> {
+    ram: &'a Ram,
+    at: At,
+    looks: Cell<u32>,
+}
+
+impl Memory for Flips<'_> {
+    fn load8(&self, at: At) -> u8 {
+        self.ram.load8(at)
+    }
+    fn load16(&self, at: At) -> u16 {
+        if at != self.at {
+            return self.ram.load16(at);
+        }
+        self.looks.set(self.looks.get() + 1);
+        self.ram
+            .load16(at)
+            .wrapping_add(1 - self.looks.get() as u16 % 2)
+    }
+    fn load32(&self, at: At) -> u32 {
+        self.ram.load32(at)
+    }
+    fn load64(&self, at: At) -> u64 {
+        self.ram.load64(at)
+    }
+    fn store8(&self, at: At, value: u8) {
+        self.ram.store8(at, value);
+    }
+    fn store16(&self, at: At, value: u16) {
+        self.ram.store16(at, value);
+    }
+    fn store32(&self, at: At, value: u32) {
+        self.ram.store32(at, value);
+    }
+    fn store64(&self, at: At, value: u64) {
+        self.ram.store64(at, value);
+    }
+    fn copy(&self, from: At, to: At, bytes: u64) {
+        self.ram.copy(from, to, bytes);
+    }
+}
+
+#[test]
+fn a_queue_that_is_another_at_each_look_ends_the_slice() {
+    for queue in [HEARD, SAID, MESSAGES, REQUESTS] {
+        for look in [Look::All, Look::Messages] {
+            let mut world = World::new(false);
+            world.open();
+            // Something is to be told, and to be announced.
+            world.say(0, DEVICE_READY, u16::from(queue == HEARD));
+            world.say(1, PORT_OPEN, 1);
+            world.boss.events = u64::from(queue == MESSAGES);
+            let memory = Flips {
+                ram: &world.ram,
+                at: At::new(reached(world.sides[queue].available() + INDEX)),
+                looks: Cell::new(0),
+            };
+            let mut budget = SLICE;
+            let guest = (&memory, &Vm);
+            world.ports.slice(look, guest, &mut world.boss, &mut budget);
+            assert!(memory.looks.get() < 64, "{queue}: {}", memory.looks.get());
+        }
+    }
+}
+
+#[test]
+fn nothing_is_touched_of_a_queue_that_was_let_go() {
+    let mut world = World::new(false);
+    world.open();
+    world.add(MESSAGES, &[128], None);
+    world.ports.let_go(Release::Queue(5));
+    world.ask(1, &[48]);
+    world.look(Look::Messages, SLICE).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.boss.requests.len(), 0);
+    // The queue that is enabled again is another one; the others stay.
+    world.sides[REQUESTS] = Side::new(REQUESTS);
+    put(&world.ram, world.sides[REQUESTS].base(), &[0; 0x400]);
+    assert!(world.ports.start(&world.transport, &Vm));
+    world.ask(2, &[48]);
+    world.settle().unwrap();
+    assert_eq!(world.messages(), [2]);
+    world.ports.let_go(Release::All);
+    while world.sides[REQUESTS].take(&world.ram).is_some() {}
+    world.add(MESSAGES, &[128], None);
+    world.ask(4, &[48]);
+    world.service = true;
+    world.settle().unwrap();
+    assert_eq!((world.messages(), world.boss.requests.len()), (vec![], 1));
+    assert!(!world.ports.can_tell());
+}
+
+#[test]
+fn nothing_is_served_once_another_queue_has_broken_a_rule() {
+    let mut world = World::new(false);
+    world.open();
+    assert!(world.ports.can_tell());
+    world.ports.stop();
+    world.add(MESSAGES, &[128], None);
+    world.ask(1, &[48]);
+    world.look(Look::Messages, SLICE).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.boss.requests.len(), 0);
+    assert!(!world.ports.can_tell());
+    // A queue that cannot be there, of a device that is driven.
+    let mut ports = Ports::new(false);
+    let mut sides = [HEARD, SAID, MESSAGES, REQUESTS].map(Side::new);
+    sides[REQUESTS].queue = 1 << 20;
+    assert!(!ports.start(&set_up(&sides), &Vm));
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Ask(Vec<u32>),
@@ -506,8 +687,12 @@ proptest! {
     /// Each request is answered once, in order, and each event is told, whatever comes between, and none of it twice; what was before the port was
     /// opened anew is gone.
     #[test]
-    fn each_request_is_answered_once_and_each_event_told(all in prop::collection::vec(events(), 1..200)) {
+    fn each_request_is_answered_once_and_each_event_told(
+        all in prop::collection::vec(events(), 1..200),
+        at_exit in any::<bool>(),
+    ) {
         let mut world = World::new(false);
+        world.at_exit = at_exit;
         world.open();
         let (mut number, mut asked, mut told, mut happened) = (0, VecDeque::new(), 0, 0);
         let mut step = |world: &mut World, event: &Event| {

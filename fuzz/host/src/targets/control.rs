@@ -381,7 +381,7 @@ fn run(bytes: &[u8]) {
                 let text = vec![b'x'; input.u8().into()];
                 world.backlog.append(text.iter().copied());
                 if events.heard(0b111) {
-                    events.mark(1, Changed::State);
+                    let _wakes = events.mark(1, Changed::State);
                 }
             }
             _ => {}
