@@ -334,8 +334,8 @@ fn maps(
     maps
 }
 
-/// The memory that a pCPU maps for its service threads: of each VM with a device that one of them works for, and of each that
-/// serves one, what caches may hold.
+/// The memory that a pCPU maps for its service threads, and for exits of managers: of each VM with a device that one of them works for, of each that
+/// serves one, and of each manager that may run there, what caches may hold.
 fn served<'a>(plan: &'a Plan<'_>, pcpu: usize) -> impl Iterator<Item = &'a Region> {
     let here = move |device: &&VirtioDevice| {
         let thread = plan.service_threads().get(usize::from(device.service));
@@ -346,9 +346,15 @@ fn served<'a>(plan: &'a Plan<'_>, pcpu: usize) -> impl Iterator<Item = &'a Regio
         let backend = |it: &VirtioDevice| plan.backends().get(usize::from(it.backend));
         devices.any(|it| it.vm == vm || backend(it).is_some_and(|backend| backend.vm == vm))
     };
+    let manages = move |vm: u16| {
+        let mut vcpus = plan.vcpus_of(vm.into()).iter();
+        plan.is_manager(vm.into()) && vcpus.any(|it| plan.may_run_on(it) >> pcpu & 1 != 0)
+    };
     plan.regions.iter().filter(move |region| {
         let kinds = [RegionKind::Ram as u16, RegionKind::Shared as u16];
-        kinds.contains(&region.kind) && region.access & ACCESS_UNCACHED == 0 && has_part(region.vm)
+        kinds.contains(&region.kind)
+            && region.access & ACCESS_UNCACHED == 0
+            && (has_part(region.vm) || manages(region.vm))
     })
 }
 
