@@ -129,6 +129,8 @@ pub const NET_B32: u64 = 36;
 pub const CHANNEL_DOORBELL: u64 = 37;
 /// Request through the control port, and its answer.
 pub const CONTROL_MESSAGE: u64 = 38;
+/// The same, of a manager that sleeps until it is interrupted.
+pub const CONTROL_MESSAGE_INTERRUPT: u64 = 45;
 /// Message through a channel both of whose ends poll, and one back.
 pub const CHANNEL_POLLED: u64 = 39;
 /// How often `device-cost` measures each of its groups: the worst counts.
@@ -140,7 +142,7 @@ pub const fn device_run(id: u64, run: u64) -> u64 {
 }
 
 /// The groups of `device-cost`.
-pub const DEVICES: [Figure; 8] = [
+pub const DEVICES: [Figure; 9] = [
     Figure {
         id: VIRTIO_NOTIFY,
         name: "virtio_notify",
@@ -195,6 +197,13 @@ pub const DEVICES: [Figure; 8] = [
         id: CONTROL_MESSAGE,
         name: "control_message",
         operation: "request through the control port and its answer",
+        operations: 200,
+        events: 1,
+    },
+    Figure {
+        id: CONTROL_MESSAGE_INTERRUPT,
+        name: "control_message_interrupt",
+        operation: "request through the control port, its answer and the interrupt for it",
         operations: 200,
         events: 1,
     },

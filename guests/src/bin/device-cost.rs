@@ -11,6 +11,7 @@
 
 use bulkhead_abi::control::Kind;
 use bulkhead_channel::{Receiver, Sender, open};
+use bulkhead_guests::board::Device;
 use bulkhead_guests::figures::{self, DEVICE_RUNS, DEVICES, device_run};
 use bulkhead_guests::marks::{mark_begin, mark_end};
 use bulkhead_guests::mmio::write32;
@@ -59,7 +60,7 @@ fn main(board: &'static Board) {
     gic::init();
     gic::enable(timer::INTID);
     let first = |kind| virtio::listen(board, kind).next();
-    if let Some(port) = first(DeviceType::Console).and_then(ControlPort::open) {
+    if let Some(port) = first(DeviceType::Console).and_then(roomy) {
         let mut control = Control { port };
         let done = control.measure();
         // A reset is repeated until the service thread has had its turn, and an emulator whose CPUs take turns gives it none for long.
@@ -195,6 +196,11 @@ impl Disk {
     }
 }
 
+/// Opens a control port with room for an answer and for events, as a stock driver has.
+fn roomy(console: Device) -> Option<ControlPort> {
+    ControlPort::with_room(console, 3)
+}
+
 /// The control port.
 struct Control {
     port: ControlPort,
@@ -216,19 +222,33 @@ impl Control {
     fn measure(&mut self) -> Done {
         timer::arm(timer::now() + timer::frequency() * PATIENCE);
         for number in 0..ASKED.len() as u32 {
-            self.ask(number)?;
+            self.ask(number, false)?;
         }
-        runs(figures::CONTROL_MESSAGE, |_, number| self.ask(number), true)
+        runs(
+            figures::CONTROL_MESSAGE,
+            |_, number| self.ask(number, false),
+            true,
+        )?;
+        self.port.acknowledge();
+        runs(
+            figures::CONTROL_MESSAGE_INTERRUPT,
+            |_, number| self.ask(number, true),
+            true,
+        )
     }
 
-    /// Makes a request, and waits for its answer, asleep.
-    fn ask(&mut self, number: u32) -> Done {
+    /// Makes a request, and waits for its answer: asleep, if it is not there yet, or until the interrupt for it has come all the same, as stock drivers do.
+    fn ask(&mut self, number: u32, mut interrupted: bool) -> Done {
         let (kind, vm, values) = ASKED[number as usize % ASKED.len()];
         let request = self.port.request(kind, vm, 0, values);
         let posted = self.port.post(request.as_bytes(), 1);
         posted.map_err(|_| "a request does not fit")?;
         let mut answered = false;
         loop {
+            if core::mem::take(&mut interrupted) {
+                let intid = self.port.intid();
+                sleep(intid, || _ = self.port.acknowledge())?;
+            }
             // A change of limits is an event, too. That the request was read may be seen later than the answer.
             while let Some(message) = self.port.message() {
                 answered |= message.number == request.number;

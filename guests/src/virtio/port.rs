@@ -75,7 +75,11 @@ pub struct ControlPort {
     messages: Queue,
     requests: Queue,
     announcement: Buffer,
-    answer: Buffer,
+    /// Where messages come, in turn.
+    answers: ArrayVec<Buffer, ENTRIES>,
+    /// That of the next message, and of the last.
+    next: usize,
+    last: usize,
     says: Buffer,
     asks: Buffer,
     events: ArrayVec<Message, KEPT>,
@@ -109,8 +113,14 @@ impl ControlPort {
             .and_then(Self::open)
     }
 
-    /// Resets the device, drives it, and opens its control port. `None`: it has none, cannot be driven, or says something unexpected.
+    /// Resets the device, drives it, and opens its control port. `None`: it has none, cannot be driven, or says something unexpected. One message at a time
+    /// has room.
     pub fn open(device: Device) -> Option<Self> {
+        Self::with_room(device, 1)
+    }
+
+    /// The same with room for so many messages at a time.
+    pub fn with_room(device: Device, messages_at_once: usize) -> Option<Self> {
         let mut transport = registers(device)?;
         transport.set_status(DeviceStatus::empty());
         transport.set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER);
@@ -132,7 +142,9 @@ impl ControlPort {
             messages,
             requests,
             announcement: Buffer::new()?,
-            answer: Buffer::new()?,
+            answers: (0..messages_at_once).map_while(|_| Buffer::new()).collect(),
+            next: 0,
+            last: 0,
             says: Buffer::new()?,
             asks: Buffer::new()?,
             events: ArrayVec::new(),
@@ -216,13 +228,19 @@ impl ControlPort {
 
     /// Lets the device write a message, if it cannot yet. Returns the one that it has written.
     pub fn message(&mut self) -> Option<Message> {
-        if self.answer.token.is_none() {
-            self.answer
-                .offer(&mut self.messages, MESSAGES, &mut self.transport)
-                .ok()?;
+        for turn in 0..self.answers.len() {
+            let place = (self.next + turn) % self.answers.len();
+            let buffer = &mut self.answers[place];
+            if buffer.token.is_none() {
+                buffer
+                    .offer(&mut self.messages, MESSAGES, &mut self.transport)
+                    .ok()?;
+            }
         }
-        let bytes = self.answer.taken(&mut self.messages)?;
-        let whole = self.answer.bytes.get(..bytes)?;
+        let bytes = self.answers[self.next].taken(&mut self.messages)?;
+        self.last = self.next;
+        self.next = (self.next + 1) % self.answers.len();
+        let whole = self.answers[self.last].bytes.get(..bytes)?;
         let (message, data) = Message::read_from_prefix(whole).ok()?;
         // Behind an event are those of the answer before it no more.
         self.data = data.len();
@@ -231,7 +249,8 @@ impl ControlPort {
 
     /// The bytes that follow the message that came last.
     pub fn data(&self) -> &[u8] {
-        let behind = self.answer.bytes.get(size_of::<Message>()..);
+        let whole = &self.answers[self.last].bytes;
+        let behind = whole.get(size_of::<Message>()..);
         behind
             .and_then(|it| it.get(..self.data))
             .unwrap_or_default()
@@ -299,7 +318,7 @@ impl ControlPort {
 
     /// Whether a message has come that [`Self::message`] would give.
     pub fn has_message(&mut self) -> bool {
-        self.answer.token.is_some() && self.messages.can_pop()
+        self.answers[self.next].token.is_some() && self.messages.can_pop()
     }
 
     /// Keeps a message that was not waited for. Of too many the oldest is forgotten.
