@@ -7,6 +7,7 @@ mod devices;
 mod good;
 mod hostile;
 pub(super) mod parts;
+mod port_world;
 mod ports;
 mod registers;
 mod turns;
