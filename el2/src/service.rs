@@ -249,7 +249,11 @@ impl Entry {
                 } else {
                     Outcome::default()
                 };
-                Some(console.start(transport, requests, &space).and(behind))
+                let mut begun = console.start(transport, requests, &space);
+                if behind.failed {
+                    console.break_off(&mut begun);
+                }
+                Some(begun)
             });
             match begun.flatten() {
                 // To find and check the rings of all queues takes as long as a slice may: they are served in the next one, and a driver that
