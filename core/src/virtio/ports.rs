@@ -208,13 +208,15 @@ impl Ports {
         budget: &mut Budget,
         outcome: &mut Outcome,
     ) -> Result<(), Broken> {
-        let mut done = look == Look::All && self.announce(guest, manager, budget)?;
+        let mut served = match look {
+            Look::All => self.announce(guest, manager, budget),
+            Look::Messages => Ok(false),
+        };
         loop {
-            let served = match done {
-                false => self.serve(guest, manager, budget),
-                true => Ok(true),
-            };
-            done = self.show(look, guest, outcome).and(served)?;
+            if served == Ok(false) {
+                served = self.serve(guest, manager, budget);
+            }
+            let done = self.show(look, guest, outcome).and(served)?;
             // What the next slice has to do is found by the looks below, but for what is there to be told.
             if done && self.open && !self.sends {
                 self.sends = manager.answer(&mut self.message) || manager.event(&mut self.message);
@@ -335,7 +337,7 @@ impl Ports {
                 }
                 return Ok(false);
             }
-            // Whether there is another one is found by [`Self::wait`].
+            // Whether there is another one is found when the driver is asked to tell of it.
             if !taken
                 && self.takes(manager)
                 && let [_, _, _, Some(ring)] = &mut self.rings
