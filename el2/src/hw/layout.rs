@@ -14,7 +14,8 @@
 //! | 42 to 74 | page pool | the boot map only |
 //! | 75, 76 | copy windows on device frames | the boot map only |
 //!
-//! Behind this 1 GiB lies what a service thread reaches, on its pCPU only ([`bulkhead_core::virtio::pages`]).
+//! Behind this 1 GiB lies what a service thread reaches, on its pCPU, and of that the memory of managers also where their vCPUs may run
+//! ([`bulkhead_core::virtio::pages`]).
 
 use bulkhead_abi::plan::{
     MAX_PAGE_POOL, MAX_PCPUS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS, PAGE, VIRTIO_PAGES, VM_PAGES,
