@@ -261,6 +261,19 @@ fn whole(table: &Area) -> u16 {
     u16::try_from(table.behind() / DESCRIPTOR).unwrap_or(u16::MAX)
 }
 
+/// Two places of so many bytes in parts of a ring, wherever these lie.
+#[cold]
+#[inline(never)]
+fn places(
+    space: &impl Space,
+    (one, at): (&Area, u64),
+    (other, behind): (&Area, u64),
+    bytes: u64,
+) -> Option<(At, At)> {
+    let first = one.look_up(space, at, bytes)?;
+    Some((first, other.look_up(space, behind, bytes)?))
+}
+
 impl GuestRing {
     /// The ring as the driver has set it up, empty. `None`: it cannot be there (2.7: size a power of two, alignment of the
     /// parts, memory that the VM has).
@@ -311,7 +324,7 @@ impl GuestRing {
         memory: &impl Memory,
         space: &impl Space,
     ) -> Result<bool, Broken> {
-        let (at, _) = self.places(space, INDEX, INDEX).ok_or(Broken)?;
+        let at = self.available.look_up(space, INDEX, 2).ok_or(Broken)?;
         self.look(memory, at)
     }
 
@@ -386,16 +399,9 @@ impl GuestRing {
     #[inline(never)]
     fn ask_behind(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
         let (offset, _) = self.asks_by();
-        let (index, event) = self.places(space, INDEX, offset).ok_or(Broken)?;
+        let (index, event) =
+            places(space, (&self.available, INDEX), (&self.used, offset), 2).ok_or(Broken)?;
         self.ask_at(memory, index, event)
-    }
-
-    /// Places of 16 bits in the available ring and in the used ring, wherever these lie.
-    #[cold]
-    #[inline(never)]
-    fn places(&self, space: &impl Space, available: u64, used: u64) -> Option<(At, At)> {
-        let one = self.available.look_up(space, available, 2)?;
-        Some((one, self.used.look_up(space, used, 2)?))
     }
 
     /// Where in the used ring the driver is asked, and how.
@@ -478,9 +484,13 @@ impl GuestRing {
     ) -> Result<(), Broken> {
         // It is aligned to 4 bytes only: two regions may meet in it.
         let offset = self.used_entry();
-        let at = self.used.look_up(space, offset, 4).ok_or(Broken)?;
-        let behind = self.used.look_up(space, offset.wrapping_add(4), 4);
-        self.give_at(head, len, memory, (at, behind.ok_or(Broken)?));
+        let places = places(
+            space,
+            (&self.used, offset),
+            (&self.used, offset.wrapping_add(4)),
+            4,
+        );
+        self.give_at(head, len, memory, places.ok_or(Broken)?);
         Ok(())
     }
 
@@ -520,7 +530,8 @@ impl GuestRing {
     #[cold]
     #[inline(never)]
     fn publish_behind(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
-        let (event, index) = self.places(space, self.asked_by(), INDEX).ok_or(Broken)?;
+        let event = (&self.available, self.asked_by());
+        let (event, index) = places(space, event, (&self.used, INDEX), 2).ok_or(Broken)?;
         self.publish_at(memory, index, event)
     }
 

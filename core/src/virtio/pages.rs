@@ -101,13 +101,12 @@ const fn is_reached(region: &Region) -> bool {
     memory && region.access & ACCESS_UNCACHED == 0
 }
 
-/// The regions that service threads reach, ascending by virtual address, which is one on all pCPUs. They end early where the address space
-/// does, so that [`pages`] is `None`.
-fn all_reached<'a>(plan: &'a Plan<'a>) -> impl Iterator<Item = Reached> {
+/// The regions that service threads reach, ascending by virtual address, which is one on all pCPUs. `None` where the address space ends.
+fn all_reached<'a>(plan: &'a Plan<'a>) -> impl Iterator<Item = Option<Reached>> {
     let mut next = START.wrapping_add(GIB);
     let rows = (0..MAX_ROWS).zip(plan.regions);
     rows.filter(|(_, region)| is_reached(region) && is_vm_reached(plan, None, region.vm))
-        .map_while(move |(row, region)| {
+        .map(move |(row, region)| {
             let at = next.wrapping_add(region.pa % GIB);
             let end = at.checked_add(region.size).filter(|end| *end <= LIMIT)?;
             next = end.wrapping_add(GIB.wrapping_sub(1)) & !GIB.wrapping_sub(1);
@@ -120,7 +119,8 @@ fn all_reached<'a>(plan: &'a Plan<'a>) -> impl Iterator<Item = Reached> {
 
 /// Those that one of them reaches.
 pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = Reached> {
-    all_reached(plan).filter(move |found| reaches(plan, service, found.region.vm))
+    let all = all_reached(plan).map_while(|found| found);
+    all.filter(move |found| reaches(plan, service, found.region.vm))
 }
 
 /// The root entries by which a region is mapped that lies at an address: they are its own.
@@ -129,29 +129,19 @@ pub const fn root_entries(at: u64, size: u64) -> core::ops::Range<usize> {
     (at / GIB) as usize..end.div_ceil(GIB) as usize
 }
 
-/// Pages of the page pool for a service thread ([`ServiceThread::pages`]): its state, a root, and the tables below. `None` if the regions do
-/// not fit the address space.
+/// Pages of the page pool for a service thread ([`ServiceThread::pages`]): its state, a root, and the tables below. `None` if the regions of
+/// all do not fit the address space.
 pub fn pages(plan: &Plan, service: usize) -> Option<u64> {
-    let below = |region: &Region| pages_needed(core::slice::from_ref(region)).wrapping_sub(1);
     let own = state_pages(plan, service);
-    let own_tables = tables_of_state(own);
-    let memory = |region: &&Region| is_reached(region) && reaches(plan, service, region.vm);
-    let wanted = plan
-        .regions
-        .iter()
-        .filter(memory)
-        .fold(0usize, |count, _| count.wrapping_add(1));
-    let (found, tables) = reached(plan, service).fold((0usize, 0u64), |(count, sum), reached| {
-        (
-            count.wrapping_add(1),
-            sum.wrapping_add(below(&reached.region)),
-        )
-    });
-    (found == wanted).then(|| {
-        own.wrapping_add(1)
-            .wrapping_add(own_tables)
-            .wrapping_add(tables)
-    })
+    let mut pages = own.wrapping_add(1).wrapping_add(tables_of_state(own));
+    for found in all_reached(plan) {
+        let region = found?.region;
+        if reaches(plan, service, region.vm) {
+            let below = pages_needed(core::slice::from_ref(&region)).wrapping_sub(1);
+            pages = pages.wrapping_add(below);
+        }
+    }
+    Some(pages)
 }
 
 /// Whether the row of a service thread has the pages that it needs.
