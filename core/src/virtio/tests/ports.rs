@@ -9,12 +9,12 @@ use proptest::prelude::*;
 use zerocopy::FromBytes;
 
 use bulkhead_abi::control::{Message, PORT_NAME};
-use bulkhead_abi::device::ring::INDEX;
+use bulkhead_abi::device::ring::{self, INDEX, NEXT, WRITE};
 
 use super::parts::*;
 use super::port_world::*;
-use crate::virtio::guest_ring::Broken;
-use crate::virtio::memory::{At, Memory};
+use crate::virtio::guest_ring::{Broken, Features, GuestRing, Setup};
+use crate::virtio::memory::{Access, At, Memory, Space};
 use crate::virtio::ports::{Look, Ports};
 use crate::virtio::queue::Budget;
 use crate::virtio::requests::Release;
@@ -274,6 +274,58 @@ fn a_queue_that_is_another_at_each_look_ends_the_slice() {
             world.ports.slice(look, guest, &mut world.boss, &mut budget);
             assert!(memory.looks.get() < 64, "{queue}: {}", memory.looks.get());
         }
+    }
+}
+
+/// The ring of a side, of a driver with EVENT_IDX.
+fn ring_of(side: &Side) -> GuestRing {
+    let setup = Setup {
+        size: SIZE,
+        table: side.base(),
+        available: side.available(),
+        used: side.used_at(),
+    };
+    let features = Features {
+        event_idx: true,
+        ..Features::default()
+    };
+    GuestRing::new(&setup, features, &Vm).expect("it can be there")
+}
+
+#[test]
+fn an_only_buffer_lies_in_one_region_to_its_last_byte() {
+    let (ram, side) = (Ram::new(), Side::new(MESSAGES));
+    let ring = ring_of(&side);
+    let start = side.buffer(0);
+    let (_, behind) = Vm.reach(start, Access::Write).expect("RAM");
+    let look = |len: u64, flags: u16, access| {
+        put(&ram, side.base(), &start.to_le_bytes());
+        put(&ram, side.base() + 8, &(len as u32).to_le_bytes());
+        put(&ram, side.base() + 12, &flags.to_le_bytes());
+        let found = ring.only_buffer(0, access, &ram, &Vm);
+        found.map(|(at, len)| (at.address(), u64::from(len)))
+    };
+    let whole = Some((reached(start), behind));
+    assert_eq!(look(behind, WRITE, Access::Write), whole);
+    assert_eq!(look(behind + 1, WRITE, Access::Write), None);
+    assert_eq!(look(behind, 0, Access::Write), None);
+    assert_eq!(look(behind, WRITE, Access::Read), None);
+    assert_eq!(look(behind, WRITE | NEXT, Access::Write), None);
+}
+
+#[test]
+fn a_driver_that_is_to_be_silent_stays_so() {
+    let (ram, side) = (Ram::new(), Side::new(MESSAGES));
+    let mut ring = ring_of(&side);
+    for taken in 0..3 * SIZE {
+        ring.hush(&ram, &Vm).unwrap();
+        let event = ram.get16(reached(side.used_at() + ring::avail_event(SIZE)));
+        let left = event.wrapping_sub(taken);
+        assert!(left > SIZE / 2 && left <= SIZE, "{left} at {taken}");
+        let index = (taken + 1).to_le_bytes();
+        put(&ram, side.available() + INDEX, &index);
+        assert_eq!(ring.has_next(&ram, &Vm), Ok(true));
+        ring.take(&ram, &Vm).unwrap();
     }
 }
 
